@@ -1,8 +1,8 @@
 """The processes of a consumer: a supervisor starts them, starts them again when they end, and replaces worn ones.
 
-The supervisor runs no messages and has no threads. It has a socket to each process, and both write lines: the process
-``ready`` and ``ran N``, the supervisor ``retire``, ``stop`` and ``now``. When the supervisor is gone the sockets are
-closed, and the processes stop.
+The supervisor runs no messages. It has a socket to each process, and both write lines: the process ``ready`` and
+``ran N``, the supervisor ``retire``, ``stop`` and ``now``. When the supervisor is gone the sockets are closed, and the
+processes stop.
 """
 
 from __future__ import annotations
@@ -62,9 +62,6 @@ class Bounds:
             raise ValueError(f"max_memory is {self.max_memory} MiB: {text}")
         if self.max_age is not None:
             seconds(self.max_age, "max_age", least=1.0)
-
-    def __bool__(self) -> bool:
-        return any(bound is not None for bound in (self.max_messages, self.max_memory, self.max_age))
 
     def is_too_much(self, memory: float) -> bool:
         return self.max_memory is not None and memory >= self.max_memory

@@ -27,8 +27,9 @@ def start(consumers, count, *args, env=None):
 
 
 def busy(consumers):
-    """The processes that run something."""
-    return [event.pid for event in consumers.ledger.running() if not is_gone(event.pid)]
+    """The processes of the consumer that run something; a suspect runs in one of its own."""
+    serving = {event.pid for event in consumers.ledger.of("ready")}
+    return [event.pid for event in consumers.ledger.running() if event.pid in serving and not is_gone(event.pid)]
 
 
 def is_gone(pid):

@@ -12,6 +12,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from django.apps import apps
@@ -26,8 +27,13 @@ from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.consumer.processes import Assignment, Bounds, ProcessSupervisor, SupervisorLink, cores
 from djqueue.exceptions import InvalidQueueError
-from djqueue.log_handlers import BackgroundFileHandler, BackgroundStreamHandler, is_no_repetition
-from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors
+from djqueue.log_handlers import (
+    BackgroundFileHandler,
+    BackgroundSharedFileHandler,
+    BackgroundStreamHandler,
+    is_no_repetition,
+)
+from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, name_process
 from djqueue.management import banner
 from djqueue.management.base import OperatorCommand
 from djqueue.utils import handle_signals, tell
@@ -43,6 +49,7 @@ IN_MEMORY = (
     "Let CLASS name a backend on a database, on Redis or on SQS."
 )
 ENDING = (signal.SIGTERM, signal.SIGINT)
+BOUNDS = ("max_messages", "max_memory", "max_age")
 
 
 class Command(OperatorCommand):
@@ -105,23 +112,24 @@ class Command(OperatorCommand):
     def execute(self, *args, **options):
         self._assignment = Assignment.of_this_process()
         if self._assignment is not None:
+            name_process(self._assignment.number)
             options["skip_checks"] = True  # its supervisor has done them
         return super().execute(*args, **options)
 
     def handle(self, *args, **options) -> None:
         self._log_to(options)
-        bounds = self._bounds(options)
         if options["reload"] and os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) != "true":  # set in the child
             for name in ("drain", "limit"):
                 if options[name]:
                     text = f"--reload goes on until it is stopped: leave out --{name}, or --reload."
                     raise CommandError(text, returncode=2)
             self._consumer(options)  # refuses wrong options before anything starts
+            self._bounds(options)
             run()
         elif self._assignment is not None:
             self._serve_assigned(self._assignment, options)
-        elif options["processes"] > 1 or bounds:
-            self._supervise(bounds, options)
+        elif _has_supervisor(options):
+            self._supervise(options)
         else:
             self._serve(options)
 
@@ -132,7 +140,7 @@ class Command(OperatorCommand):
         self._begin(consumer, options)
         self._run(consumer, options["limit"])
 
-    def _supervise(self, bounds: Bounds, options: dict) -> None:
+    def _supervise(self, options: dict) -> None:
         """Have processes serve, which run this command again."""
         if not self._called_from_command_line:
             text = "--processes and --max-... run the command line again: give them on one, not to call_command()."
@@ -140,9 +148,10 @@ class Command(OperatorCommand):
         if options["limit"] is not None:
             text = "--limit counts the messages of one process: leave it out, or --processes and --max-..."
             raise CommandError(text, returncode=2)
-        consumer, count = self._consumer(options), options["processes"]
+        consumer, bounds = self._consumer(options), self._bounds(options)
         grace, drain = consumer.options.grace, consumer.options.drain
-        supervisor = ProcessSupervisor(count, bounds, grace=grace, drain=drain)
+        look = partial(_rotate, options["logfile"]) if options["logfile"] else lambda: None
+        supervisor = ProcessSupervisor(options["processes"], bounds, grace=grace, drain=drain, look=look)
         handle_signals(ENDING, lambda *_: supervisor.stop())
         self._begin(consumer, options)
         _leave(supervisor.run())
@@ -179,7 +188,7 @@ class Command(OperatorCommand):
 
     def _bounds(self, options: dict) -> Bounds:
         try:
-            return Bounds(options["max_messages"], options["max_memory"], options["max_age"])
+            return Bounds(**{name: options[name] for name in BOUNDS})
         except (TypeError, ValueError) as error:
             raise CommandError(str(error), returncode=2) from error
 
@@ -204,9 +213,7 @@ class Command(OperatorCommand):
         root.setLevel(LEVELS[options["verbosity"]])
         handlers = [] if options["logfile"] else _console_handlers(root)
         if not handlers:
-            handlers = [
-                _file_handler(options["logfile"]) if options["logfile"] else BackgroundStreamHandler(sys.stdout)
-            ]
+            handlers = [_file_handler(options) if options["logfile"] else BackgroundStreamHandler(sys.stdout)]
             root.addHandler(handlers[0])
         elif options["log_format"] is None:
             return
@@ -235,14 +242,31 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(number, mode, closefd=False))
 
 
-def _file_handler(logfile: str) -> logging.Handler:
+def _file_handler(options: dict) -> logging.Handler:
+    logfile = options["logfile"]
     folder = Path(logfile).resolve().parent
     if not folder.is_dir():
         raise CommandError(f"--logfile: there is no folder {folder}; make it, or give another path.", returncode=2)
     try:
+        if _has_supervisor(options):
+            return BackgroundSharedFileHandler(logfile)
         return BackgroundFileHandler(logfile, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
     except OSError as error:
         raise CommandError(f"--logfile: {error}", returncode=2) from error
+
+
+def _has_supervisor(options: dict) -> bool:
+    """Whether processes are asked for, or that one is replaced."""
+    return options["processes"] > 1 or any(options[name] is not None for name in BOUNDS)
+
+
+def _rotate(logfile: str) -> None:
+    """Begin a new file if the processes that write to this one have filled it; they notice it at their next line."""
+    with suppress(OSError):
+        if os.stat(logfile).st_size >= LOG_BYTES:
+            handler = RotatingFileHandler(logfile, backupCount=LOG_FILES)
+            handler.doRollover()
+            handler.close()
 
 
 def _console_handlers(logger: logging.Logger) -> list[logging.Handler]:
