@@ -1,6 +1,7 @@
 """Handlers that write log records in a thread of their own: a thread that logs does not wait for the output.
 
-Both serve in the project's own ``LOGGING``, for any logger, where Python's StreamHandler and RotatingFileHandler do.
+They serve in the project's own ``LOGGING``, for any logger, where Python's StreamHandler, RotatingFileHandler and
+WatchedFileHandler do.
 """
 
 from __future__ import annotations
@@ -257,6 +258,16 @@ class BackgroundFileHandler(BackgroundStreamHandler, logging.handlers.RotatingFi
             self.stream = self._open()
         about = os.fstat(self.stream.fileno())
         return about.st_size if self.maxBytes > 0 and stat.S_ISREG(about.st_mode) else -inf
+
+
+class BackgroundSharedFileHandler(BackgroundStreamHandler, logging.handlers.WatchedFileHandler):
+    """A WatchedFileHandler that writes as a :class:`BackgroundStreamHandler` does: another process rotates the file."""
+
+    def _batches(self, lines: list[str]) -> list[list[str]]:
+        self.reopenIfNeeded()
+        if self.stream is None:
+            self.stream = self._open()
+        return [lines]
 
 
 _handlers: WeakSet[BackgroundStreamHandler] = WeakSet()

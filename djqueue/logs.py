@@ -44,11 +44,28 @@ KEYS = {
 """The attributes that djqueue's records may have beside Python's own: each only where it says something."""
 
 
+class Process(NamedTuple):
+    """The number of this process of a consumer, and how lines show it: not at all if it is the only one."""
+
+    number: int | None = None
+    text: str = ""
+    json: str = ""
+
+
+_process = Process()
+
+
+def name_process(number: int | None) -> None:
+    """Have all formatters show this number from now on."""
+    global _process
+    _process = Process() if number is None else Process(number, f"[{number}] ", f', "process": {number}')
+
+
 class FullFormatter(DoneFormatter):
     """One line that names all: date, level, thread and logger, whole ids and names. For files and pipes."""
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-8s %(threadName)s %(name)s: %(message)s")
+        super().__init__("%(asctime)s %(levelname)-8s %(process_shown)s%(threadName)s %(name)s: %(message)s")
         self._clock = PerSecond(lambda second: time.strftime(self.default_time_format, self.converter(second)))
 
     def done(self, about: Done) -> str:
@@ -56,7 +73,11 @@ class FullFormatter(DoneFormatter):
         second = int(at)
         clock, thousandths = self._clock.of(second), THOUSANDTHS[int((at - second) * 1000)]
         text = text_of_done(plain(command), plain(id), attempt, seconds, one_line(description))
-        return f"{clock},{thousandths} INFO     {thread} {reports.name}: {text}"
+        return f"{clock},{thousandths} INFO     {_process.text}{thread} {reports.name}: {text}"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.process_shown = _process.text
+        return super().formatMessage(record)
 
 
 class JsonFormatter(DoneFormatter):
@@ -75,6 +96,8 @@ class JsonFormatter(DoneFormatter):
             "text": record.getMessage(),
             "worker": record.threadName,
         }
+        if _process.number is not None:
+            told["process"] = _process.number
         told |= {key: value for key in KEYS if (value := getattr(record, key, None)) not in (None, "")}
         if trace := _traceback_of(self, record):
             told["exception"] = trace
@@ -87,7 +110,8 @@ class JsonFormatter(DoneFormatter):
         more = f', "description": {_quoted(description)}' if description else ""
         return (
             f'{{"time": "{self._time(at)}", "level": "INFO", "logger": "{reports.name}", "text": {_quoted(text)}, '
-            f'"worker": {_quoted(thread)}, "event": "done", "queue": {_quoted(queue)}, "command": {_quoted(command)}, '
+            f'"worker": {_quoted(thread)}{_process.json}, "event": "done", '
+            f'"queue": {_quoted(queue)}, "command": {_quoted(command)}, '
             f'"message_id": {_quoted(id)}, "attempt": {attempt}, "seconds": {round(seconds, 6)!r}{more}}}'
         )
 
@@ -151,7 +175,7 @@ MARKS = {
 LEVELS = {"DEBUG": Mark("·", DIM), "INFO": Mark(" ", ""), "WARNING": Mark("!", YELLOW)}
 WORSE = Mark("!", RED)
 INDENT = 11
-"""The characters before a text: the time, the symbol, and a blank after each."""
+"""The characters before a text, without the number of a process: the time, the symbol, and a blank after each."""
 MOST_OF_A_NAME, FEWER, MOST_OF_A_TIME, GAP = 24, 16, 7, 2
 """Characters of the columns. A longer name takes from the blanks before the time, then it shifts what follows."""
 WIDE = 110
@@ -172,7 +196,7 @@ class ConsoleFormatter(DoneFormatter):
         self._colored = has_colors() if colored is None else colored
         self._width = _Width(width)
         self._names = _Names()
-        self._clock = PerSecond(lambda second: self._paint(time.strftime("%H:%M:%S", time.localtime(second)), DIM))
+        self._clock = PerSecond(self._shown_at)
 
     def format(self, record: logging.LogRecord) -> str:
         width = self._width.at(record.created)
@@ -219,12 +243,12 @@ class ConsoleFormatter(DoneFormatter):
         room -= GAP + len(id)
         if record.exc_info or record.exc_text:
             return _cut(text, room), id
-        return _wrapped(text, room).replace("\n", "\n" + " " * INDENT), id
+        return _wrapped(text, room).replace("\n", self._below), id
 
     def _text(self, record: logging.LogRecord, width: float) -> str:
         mark = LEVELS.get(record.levelname, WORSE)
         text = record.getMessage()
-        text = _wrapped(text, width - INDENT).replace("\n", "\n" + " " * INDENT)
+        text = _wrapped(text, width - INDENT).replace("\n", self._below)
         if record.levelno <= logging.DEBUG:
             text = self._paint(text, DIM)
         is_by_key = getattr(record, "event", "") == "stopping" and self._width.of_terminal
@@ -243,6 +267,14 @@ class ConsoleFormatter(DoneFormatter):
             lines.append(f"  {self._paint(ahead, DIM)}{name:{columns[1]}}{rest}")
             last = heading
         return "\n".join(lines)
+
+    @property
+    def _below(self) -> str:
+        return "\n" + " " * (INDENT + len(_process.text))
+
+    def _shown_at(self, second: int) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(second))
+        return self._paint(f"{clock} {_process.text}".rstrip(), DIM)
 
     def _prefix(self, at: float, mark: Mark) -> str:
         return f"{self._clock.of(int(at))} {self._paint(mark.symbol, mark.colour)} "
@@ -307,7 +339,7 @@ def _traceback_of(formatter: logging.Formatter, record: logging.LogRecord) -> st
 
 
 class _Width:
-    """How wide lines may be: as wide as the terminal, asked once a second, as it may be resized."""
+    """How wide lines may be, without the number of the process: as the terminal, asked once a second."""
 
     def __init__(self, fixed: int | None):
         self._fixed: float | None = fixed or inf if fixed is not None else None
@@ -320,12 +352,12 @@ class _Width:
 
     def at(self, now: float) -> float:
         if self._fixed is not None:
-            return self._fixed
+            return self._fixed - len(_process.text)
         if not self._until > now > self._until - 1:  # the clock may have been set
             self._until = now + 1
             is_terminal = sys.stdout is not None and not sys.stdout.closed and sys.stdout.isatty()
             self._known = max(LEAST_WIDTH, shutil.get_terminal_size().columns) if is_terminal else inf
-        return self._known
+        return self._known - len(_process.text)
 
 
 class _Names:

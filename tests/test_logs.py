@@ -9,6 +9,7 @@ from io import StringIO
 
 import pytest
 
+from djqueue import logs
 from djqueue.decorators import queue_command
 from djqueue.log_handlers import is_no_repetition
 from djqueue.logs import KEYS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, lasted
@@ -57,6 +58,29 @@ def shown(made, width=80, colored=False):
     line = ConsoleFormatter(colored, width).format(made)
     assert re.match(r"\d\d:\d\d:\d\d ", line)
     return line[9:]
+
+
+class TestProcesses:
+    @pytest.fixture(autouse=True)
+    def _third(self):
+        logs.name_process(3)
+        yield
+        logs.name_process(None)
+
+    def test_the_number_is_before_the_symbol_and_lines_still_fit(self):
+        assert shown(about("done", seconds=0.033)) == "[3] ✓ send_receipt    33 ms  0f50d39f"
+        assert len(shown(about("done", seconds=0.033, description="x" * 300), 60)) + 9 == 60
+        first, second, *_ = shown(record("a warning of many words " * 8, logging.WARNING)).split("\n")
+        assert first.startswith("[3] ! a warning") and second.startswith(" " * 15) and second[15] != " "
+        assert len(first) + 9 <= 80
+
+    def test_it_is_before_the_thread_in_full(self):
+        assert "INFO     [3] MainThread djqueue.somewhere: what happened" in FullFormatter().format(record())
+
+    def test_it_is_a_key_in_json(self):
+        assert json.loads(JsonFormatter().format(record()))["process"] == 3
+        logs.name_process(None)
+        assert "process" not in json.loads(JsonFormatter().format(record()))
 
 
 class TestConsole:

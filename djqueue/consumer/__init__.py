@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -54,11 +55,21 @@ class Consumer:
         prefix = conf.get("QUEUE_CONSUMER_PREFIX")
         self.name = f"{prefix}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._words: SimpleQueue[str] = SimpleQueue()
-        self._stops = 0
+        self._stops, self._retires = 0, False
+        self._supervisor: Supervisor | None = None
 
     def stop(self) -> None:
         """Claim nothing more, let running messages end; a second call does not wait. Safe in a signal handler."""
         self._words.put("stop")
+
+    def retire(self) -> None:
+        """Claim nothing more, and end when what runs has ended, however long it takes; a stop bounds that."""
+        self._words.put("retire")
+
+    @property
+    def ran(self) -> int:
+        """About how many messages it has run."""
+        return 0 if self._supervisor is None else self._supervisor.run_limit.count
 
     async def arun(self, limit: int | None = None) -> int:
         """:meth:`run` for async code; cancelling it stops the consumer."""
@@ -87,7 +98,7 @@ class Consumer:
             say(logging.WARNING, "There are no commands: they live in commands.py of the apps in INSTALLED_APPS")
         if not self._stores_answer():
             return STORE_UNREACHABLE
-        supervisor = Supervisor(self, limit)
+        supervisor = self._supervisor = Supervisor(self, limit)
         signals.emit(signals.consumer_started, self)
         try:
             supervisor.start()
@@ -98,7 +109,7 @@ class Consumer:
         finally:
             signals.emit(signals.consumer_stopping, self)
             code = self._end(supervisor)
-            self._words, self._stops = SimpleQueue(), 0
+            self._words, self._stops, self._retires = SimpleQueue(), 0, False
         return STUCK if worn_out else code
 
     def _run_and_close(self, limit: int | None) -> int:
@@ -108,12 +119,17 @@ class Consumer:
         finally:
             connections.close_all()
 
-    def banner(self) -> str:
+    def size(self, processes: int = 1) -> str:
+        """How many threads it has, in words, in how many processes."""
+        threads = counted(self.options.threads, "thread")
+        return threads if processes == 1 else f"{processes} processes × {threads}"
+
+    def banner(self, processes: int = 1) -> str:
         """What this consumer serves, in one line for people; without passwords."""
         periodic = len(registry.periodic()) if self.options.periodic else 0
         served = ", ".join(f"{queue.alias} ({queue.describe()})" for queue in self.queues)
         return (
-            f"consumer {self.name}: {counted(self.options.threads, 'thread')}; queues: {served}; "
+            f"consumer {self.name}: {self.size(processes)}; queues: {served}; "
             f"{counted(len(registry), 'command')}, {counted(periodic, 'schedule')}"
         )
 
@@ -173,10 +189,11 @@ class Consumer:
 
     def _told_to_stop(self, timeout: float) -> bool:
         try:
-            self._words.get(timeout=timeout)
+            word = self._words.get(timeout=timeout)
         except Empty:
             return False
-        self._stops += 1
+        self._stops += word == "stop"
+        self._retires = self._retires or word == "retire"
         return True
 
     def _end(self, supervisor: Supervisor) -> int:
@@ -199,6 +216,7 @@ class Consumer:
         supervisor.tick_for_dead_threads()
         running = supervisor.in_flight.running()
         say(logging.INFO, "Stopping%s", self._what_runs(len(running)), extra={"event": "stopping"})
+        self._wait_while(lambda: self._retires and not self._stops and supervisor.busy, inf, supervisor)
         until = time.monotonic() + self.options.grace
         self._wait_while(lambda: supervisor.busy, until, supervisor)
         cut_off = supervisor.hand_back_running()
@@ -219,6 +237,8 @@ class Consumer:
         """What is running as the consumer stops, and how long that may go on."""
         if not count:
             return ""
+        if self._retires and not self._stops:
+            return f": {count} running, waited for"
         it = "it" if count == 1 else "them"
         if not self.options.grace:
             return f": {count} running, handed back"

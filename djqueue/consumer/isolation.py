@@ -210,11 +210,16 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return "without a word"
-        if code >= 0:
-            return f"exit code {code}"
-        with suppress(ValueError):
-            return signal.Signals(-code).name
-        return f"signal {-code}"
+        return how_it_ended(code)
+
+
+def how_it_ended(code: int) -> str:
+    """What the exit code of a process says: its number, or the name of the signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    with suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"signal {-code}"
 
 
 def _start(into: int) -> subprocess.Popen:

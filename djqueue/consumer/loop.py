@@ -329,6 +329,8 @@ class Options:
     """Run all due messages, then end."""
     isolate: bool = False
     """Run a message with which a worker has died in a process of its own, which loads the settings module anew."""
+    reap: bool = True
+    """Give back leases that ran out, and prune what is old; of the consumers of a queue one has to."""
 
     def __post_init__(self) -> None:
         whole(self.threads, "threads", least=1)

@@ -162,6 +162,8 @@ class RunLimit:
         self._left = self._unrun = math.inf if limit is None else limit
         self._is_set = limit is not None
         self._lock = threading.Lock()
+        self.count = 0
+        """How many have been run, or a few less: without the lock two threads may count as one."""
 
     def take(self, wanted: int) -> int:
         """Take as many as are wanted and left; give back those that are not used."""
@@ -175,6 +177,7 @@ class RunLimit:
             self._left += count
 
     def ran(self) -> None:
+        self.count += 1
         if self._is_set:
             with self._lock:
                 self._unrun -= 1

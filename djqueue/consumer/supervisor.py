@@ -82,7 +82,7 @@ class Supervisor:
         ]
         self.keepers: list[Loop] = [
             *self._heartbeats,
-            *(Reaper(queues, consumer.shortest_lease_of) for queues in servers),
+            *(Reaper(queues, consumer.shortest_lease_of) for queues in servers if options.reap),
             TimeLimits(self.in_flight, self._give_up, self.coroutines),
             *self.control_channels.loops,
         ]

@@ -13,7 +13,6 @@ from djqueue.consumer import Consumer
 from djqueue.consumer.scheduler import local
 from djqueue.registry import Runnable, registry
 from djqueue.timetables import Ticking
-from djqueue.utils import counted
 
 MOST_COMMANDS = 30
 """Above this only the number of an app's commands is shown."""
@@ -23,11 +22,11 @@ Row = tuple[str, str, str]
 """A heading, a name and what is to be said of it. Rows of one heading follow each other."""
 
 
-def in_rows(consumer: Consumer) -> list[Row]:
-    threads, grace = consumer.options.threads, consumer.options.grace
+def in_rows(consumer: Consumer, processes: int = 1) -> list[Row]:
+    grace = consumer.options.grace
     stop = f"what runs may end within {grace:g} s" if grace else "what runs is handed back"
     return [
-        ("", f"djqueue {djqueue.__version__}", f"consumer {consumer.name}, {counted(threads, 'thread')}"),
+        ("", f"djqueue {djqueue.__version__}", f"consumer {consumer.name}, {consumer.size(processes)}"),
         *(("queues", queue.alias, queue.describe()) for queue in consumer.queues),
         *_commands(),
         *(_schedules() if consumer.options.periodic else ()),

@@ -33,7 +33,7 @@ supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
 serverurl=unix://{folder}/sock
 
 [program:queue]
-command={admin} queue_consumer -t 2 -l {folder}/queue.log --lease 1 --grace 15
+command={admin} queue_consumer --processes {processes} -t 2 -l {folder}/queue.log --lease 1 --grace 15
 environment=PYTHONPATH="{root}",DJANGO_SETTINGS_MODULE="tests.site_settings"
 directory={folder}
 autostart=true
@@ -47,10 +47,12 @@ stopwaitsecs={wait}
 class Supervisord:
     """A supervisord with one program, `queue`."""
 
-    def __init__(self, folder: Path, env: dict[str, str]):
+    def __init__(self, folder: Path, env: dict[str, str], processes: int):
         self.folder, self._config = folder, folder / "supervisord.conf"
         admin = Path(sys.executable).with_name("django-admin")
-        self._config.write_text(CONFIG.format(folder=folder, admin=admin, root=ROOT, wait=STOP_WAIT))
+        self._config.write_text(
+            CONFIG.format(folder=folder, admin=admin, root=ROOT, wait=STOP_WAIT, processes=processes)
+        )
         self.process = Process([sys.executable, "-m", "supervisor.supervisord", "-c", str(self._config)], env, folder)
 
     def control(self, *words: str) -> Process:
@@ -71,12 +73,12 @@ class Supervisord:
         self.process.wait(STOP_WAIT + 10)
 
 
-@pytest.fixture
-def supervisord(site, settings):
+@pytest.fixture(params=[1, 2], ids=["one", "two"])
+def supervisord(request, site, settings):
     installed = [*django_settings.INSTALLED_APPS, "tests.supervised"]
     site.settings = {"INSTALLED_APPS": installed}
     folder = servers.short_dir()  # the path of a socket must be short
-    with_queue = Supervisord(folder, site.env)
+    with_queue = Supervisord(folder, site.env, request.param)
     yield with_queue
     with_queue.shut_down()
     shutil.rmtree(folder)

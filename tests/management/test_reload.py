@@ -141,6 +141,23 @@ def test_a_signal_to_all_of_them_as_a_terminal_sends_it_does_the_same(site, proc
         os.killpg(process.pid, 0)
 
 
+def test_several_processes_are_all_restarted(site, module, code):
+    path = os.pathsep.join([str(module.parent.parent), str(ROOT)])
+    site.settings["INSTALLED_APPS"] = [*settings.INSTALLED_APPS, "changing_app"]
+    process = site.consumer("--reload", "--processes", "2", env={"PYTHONPATH": path})
+    process.wait_for("Process 1 is ready")
+    process.wait_for("Process 2 is ready")
+    put("hold")
+    until(lambda: written(site) == ["old 1"])
+    code.write(APP.format("new"))
+    until(lambda: written(site) == ["old 1", "new 2"])
+    for name in ("say",) * 10:
+        put(name)
+    until(lambda: written(site)[2:] == ["new"] * 10)
+    process.term()
+    assert process.wait() == 0
+
+
 def test_it_makes_the_tables_where_they_are_missing(site, tmp_path):
     env = {"DJQUEUE_SITE_DATABASES": json.dumps({"default": str(tmp_path / "empty.sqlite3")})}
     assert site.consumer(env=env).wait() == 75

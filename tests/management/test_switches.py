@@ -105,6 +105,25 @@ class TestLogs:
         assert re.search(r"\d+ commands, \d+ schedules", banner)
         assert "0 schedules" in site.consumer("--drain", "-n").wait_for("; queues: ")
 
+    def test_each_line_of_several_processes_names_its_process(self, site):
+        speak.enqueue_many([()] * 20)
+        process = site.consumer("--drain", "--processes", "2")
+        assert process.wait() == 0
+        assert "2 processes × 4 threads" in process.wait_for("; queues: ")
+        assert re.search(r" INFO     \[[12]\] djqueue-worker-\d+ djqueue\.tests: said at INFO", process.output)
+        assert re.search(r" INFO     MainThread \S+: Process 2 is ready \(pid \d+\)", process.output)
+
+    def test_several_processes_share_a_logfile_which_their_supervisor_rotates(self, site, tmp_path):
+        path = tmp_path / "consumer.log"
+        path.write_text("x" * 1_000_000)
+        speak.enqueue_many([()] * 20)
+        process = site.consumer("--drain", "--processes", "2", "--logfile", str(path))
+        assert process.wait() == 0
+        before = (tmp_path / "consumer.log.1").read_text()
+        assert before.startswith("xxx") and (before + path.read_text()).count("said at INFO") == 20
+        assert "said at INFO" in path.read_text()
+        assert not (tmp_path / "consumer.log.2").exists()
+
     @pytest.mark.backends("redis")
     def test_the_banner_says_no_password(self, site):
         site.queues["default"]["CONNECTION"] = "redis://user:s3cr3t@127.0.0.1:1/0"
@@ -128,6 +147,8 @@ class TestRefusals:
             (["-q", "nowhere"], "'nowhere'.*default"),
             (["-l", "/no/such/folder/consumer.log"], "no folder /no/such/folder"),
             (["-l", "/"], "--logfile"),
+            (["--processes", "2"], "run the command line again"),
+            (["--reload", "--max-age", "0"], "max_age is 0"),
         ],
         ids=lambda value: " ".join(value) if isinstance(value, list) else "",
     )
@@ -137,6 +158,13 @@ class TestRefusals:
         with pytest.raises(CommandError, match=words) as refused:
             call_command("queue_consumer", *args, stdout=StringIO())
         assert refused.value.returncode == 2
+
+    @pytest.mark.parametrize("value", ["0", "-1", "all", "1.5", ""])
+    def test_processes_are_a_number_or_auto(self, value):
+        parser = Command().create_parser("django-admin", "queue_consumer")
+        assert parser.parse_args(["--processes", "auto"]).processes >= 1
+        with pytest.raises(CommandError, match=f"'{value}': give a whole number from 1, or auto"):
+            parser.parse_args(["--processes", value])
 
     @pytest.fixture
     def quiet(self):
@@ -157,9 +185,15 @@ class TestRefusals:
             (["--reload", "--drain"], "CommandError: --reload goes on until it is stopped: leave out --drain"),
             (["--reload", "--limit", "1"], "CommandError: --reload goes on until it is stopped: leave out --limit"),
             (["--reload", "-t", "0"], "CommandError: threads is 0"),
+            (["--processes", "0"], "argument --processes: '0': give a whole number from 1, or auto"),
+            (["--processes", "2", "-t", "0"], "CommandError: threads is 0"),
+            (["--processes", "2", "--limit", "1"], "CommandError: --limit counts the messages of one process"),
+            (["--max-age", "9", "--limit", "1"], "CommandError: --limit counts the messages of one process"),
+            (["--max-messages", "0"], "CommandError: max_messages is 0: give a whole number from 1"),
+            (["--max-memory", "9"], "CommandError: max_memory is 9 MiB: a process has"),
             (["--no-such-switch"], "unrecognized arguments: --no-such-switch"),
         ],
-        ids=["threads", "type", "limit", "queue", "drain", "reload-limit", "reload-threads", "switch"],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
     )
     def test_exit_code_2(self, site, args, words):
         process = site.consumer(*args)
@@ -168,9 +202,10 @@ class TestRefusals:
         assert "Traceback" not in process.output
 
     @pytest.mark.backends("redis")
-    def test_exit_code_75_when_a_store_cannot_be_reached(self, site):
+    @pytest.mark.parametrize("processes", ["1", "2"])
+    def test_exit_code_75_when_a_store_cannot_be_reached(self, site, processes):
         site.queues["default"]["CONNECTION"] = "127.0.0.1:1:0"
-        process = site.consumer()
+        process = site.consumer("--processes", processes)
         assert process.wait() == 75
         process.wait_for("The store of queue 'default' cannot be used")
 
@@ -181,6 +216,8 @@ def test_the_help_is_there_and_the_command_is_named_where_django_names_its_own(m
     for switch in ("--threads", "--no-periodic", "--logfile", "--queue", "--delay", "--backoff", "--max-delay"):
         assert switch in text
     for switch in ("--lease", "--grace", "--strict", "--drain", "--limit", "--reload", "--verbosity"):
+        assert switch in text
+    for switch in ("--processes", "--max-messages", "--max-memory", "--max-age"):
         assert switch in text
     assert "queue_consumer" in site.run("help")
 

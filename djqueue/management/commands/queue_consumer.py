@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from django.apps import apps
@@ -24,9 +25,15 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
+from djqueue.consumer.processes import Assignment, Bounds, ProcessSupervisor, SupervisorLink, cores
 from djqueue.exceptions import InvalidQueueError
-from djqueue.log_handlers import BackgroundFileHandler, BackgroundStreamHandler, is_no_repetition
-from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors
+from djqueue.log_handlers import (
+    BackgroundFileHandler,
+    BackgroundSharedFileHandler,
+    BackgroundStreamHandler,
+    is_no_repetition,
+)
+from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, name_process
 from djqueue.management import banner
 from djqueue.management.base import OperatorCommand
 from djqueue.utils import handle_signals, tell
@@ -42,6 +49,7 @@ IN_MEMORY = (
     "Let CLASS name a backend on a database, on Redis or on SQS."
 )
 ENDING = (signal.SIGTERM, signal.SIGINT)
+BOUNDS = ("max_messages", "max_memory", "max_age")
 
 
 class Command(OperatorCommand):
@@ -54,6 +62,7 @@ class Command(OperatorCommand):
         manage.py queue_consumer                      all queues, until Ctrl-C
         manage.py queue_consumer --reload             restart when the code changes
         manage.py queue_consumer -t 8 -q mail         8 threads, one queue
+        manage.py queue_consumer --processes auto     one process for each core
         manage.py queue_consumer --drain -n           run what is due, then exit
         manage.py queue_consumer --log-format json    for a collector of logs
         manage.py queue_consumer -v 2                 why does it not run?
@@ -73,6 +82,8 @@ class Command(OperatorCommand):
         usual, add = Options(), parser.add_argument
         seconds = partial(add, type=float, metavar="SECONDS")
         add("-t", "--threads", type=int, default=usual.threads, help="worker threads (default: %(default)s)")
+        many = "number of processes, or auto: one for each core (default: %(default)s)"
+        add("--processes", type=_processes, default=1, metavar="N", help=many)
         add("-n", "--no-periodic", action="store_true", help="do not enqueue periodic commands")
         add("-l", "--logfile", help="log to this file, which is rotated (default: standard output)")
         forms = "console: short lines (default on a terminal), full: all there is (default elsewhere), json"
@@ -88,11 +99,22 @@ class Command(OperatorCommand):
         add("--strict", action="store_true", help="serve the queues in the order given, not in turn")
         add("--drain", action="store_true", help="run what is due, then exit")
         add("--limit", type=int, help="run exactly this many messages, then exit")
+        replaced = "replace a process by a new one, without a gap, when it has "
+        add("--max-messages", type=int, metavar="N", help=replaced + "run this many messages")
+        add("--max-memory", type=int, metavar="MIB", help=replaced + "this much memory")
+        seconds("--max-age", help=replaced + "served for so long")
         add(
             "--reload",
             action="store_true",
             help="restart when the code changes, and make missing tables (for development)",
         )
+
+    def execute(self, *args, **options):
+        self._assignment = Assignment.of_this_process()
+        if self._assignment is not None:
+            name_process(self._assignment.number)
+            options["skip_checks"] = True  # its supervisor has done them
+        return super().execute(*args, **options)
 
     def handle(self, *args, **options) -> None:
         self._log_to(options)
@@ -102,38 +124,83 @@ class Command(OperatorCommand):
                     text = f"--reload goes on until it is stopped: leave out --{name}, or --reload."
                     raise CommandError(text, returncode=2)
             self._consumer(options)  # refuses wrong options before anything starts
+            self._bounds(options)
             run()
+        elif self._assignment is not None:
+            self._serve_assigned(self._assignment, options)
+        elif _has_supervisor(options):
+            self._supervise(options)
         else:
-            self._serve(**options)
+            self._serve(options)
 
-    def _serve(self, **options) -> None:
+    def _serve(self, options: dict) -> None:
         consumer = self._consumer(options)
         # The handler only sets a flag: an exception raised from it could hit a commit.
         handle_signals(ENDING, lambda *_: consumer.stop())
+        self._begin(consumer, options)
+        self._run(consumer, options["limit"])
+
+    def _supervise(self, options: dict) -> None:
+        """Have processes serve, which run this command again."""
+        if not self._called_from_command_line:
+            text = "--processes and --max-... run the command line again: give them on one, not to call_command()."
+            raise CommandError(text, returncode=2)
+        if options["limit"] is not None:
+            text = "--limit counts the messages of one process: leave it out, or --processes and --max-..."
+            raise CommandError(text, returncode=2)
+        consumer, bounds = self._consumer(options), self._bounds(options)
+        grace, drain = consumer.options.grace, consumer.options.drain
+        look = partial(_rotate, options["logfile"]) if options["logfile"] else lambda: None
+        supervisor = ProcessSupervisor(options["processes"], bounds, grace=grace, drain=drain, look=look)
+        handle_signals(ENDING, lambda *_: supervisor.stop())
+        self._begin(consumer, options)
+        _leave(supervisor.run())
+
+    def _serve_assigned(self, assignment: Assignment, options: dict) -> None:
+        """Serve as one of the processes of a supervisor."""
+        consumer = self._consumer(options, has_duties=assignment.has_duties)
+        link = SupervisorLink(consumer, assignment.descriptor, counts=options["max_messages"] is not None)
+        handle_signals(ENDING, lambda *_: link.stop())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        link.start()
+        self._run(consumer)
+
+    def _begin(self, consumer: Consumer, options: dict) -> None:
+        """What precedes serving, once for all processes."""
         if options["reload"]:
             _make_tables(consumer.queues)
         if logger.isEnabledFor(logging.INFO):
-            about = {"event": "consumer_started", "banner": banner.in_rows(consumer)}
-            tell(logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(), extra=about)
+            processes = options["processes"]
+            about = {"event": "consumer_started", "banner": banner.in_rows(consumer, processes)}
+            tell(logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(processes), extra=about)
         for queue in consumer.queues:
             if isinstance(queue.unthrottled, MemoryQueue):
                 tell(logger, logging.WARNING, IN_MEMORY, queue.alias)
+
+    def _run(self, consumer: Consumer, limit: int | None = None) -> None:
         try:
-            code = consumer.run(limit=options["limit"])
+            code = consumer.run(limit)
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
         except MemoryError:
             code = STUCK
         _leave(code)
 
-    def _consumer(self, options: dict) -> Consumer:
+    def _bounds(self, options: dict) -> Bounds:
+        try:
+            return Bounds(**{name: options[name] for name in BOUNDS})
+        except (TypeError, ValueError) as error:
+            raise CommandError(str(error), returncode=2) from error
+
+    def _consumer(self, options: dict, has_duties: bool = True) -> Consumer:
         names = ("threads", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain")
         given = {name: options[name] for name in names}
         if options["reload"]:
             given["grace"] = 0.0  # what runs is handed back at once, for the next process with the new code
         isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load the settings
         try:
-            return Consumer(options["queues"], periodic=not options["no_periodic"], isolate=isolate, **given)
+            periodic = has_duties and not options["no_periodic"]
+            return Consumer(options["queues"], periodic=periodic, reap=has_duties, isolate=isolate, **given)
         except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error
 
@@ -146,9 +213,7 @@ class Command(OperatorCommand):
         root.setLevel(LEVELS[options["verbosity"]])
         handlers = [] if options["logfile"] else _console_handlers(root)
         if not handlers:
-            handlers = [
-                _file_handler(options["logfile"]) if options["logfile"] else BackgroundStreamHandler(sys.stdout)
-            ]
+            handlers = [_file_handler(options) if options["logfile"] else BackgroundStreamHandler(sys.stdout)]
             root.addHandler(handlers[0])
         elif options["log_format"] is None:
             return
@@ -156,6 +221,14 @@ class Command(OperatorCommand):
             handler.setFormatter(formatter := _formatter(options))
             if isinstance(formatter, ConsoleFormatter):
                 handler.addFilter(is_no_repetition)
+
+
+def _processes(text: str) -> int:
+    if text == "auto":
+        return cores()
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise ArgumentTypeError(f"{text!r}: give a whole number from 1, or auto")
 
 
 def _open_standard_streams() -> None:
@@ -169,14 +242,31 @@ def _open_standard_streams() -> None:
             setattr(sys, name, open(number, mode, closefd=False))
 
 
-def _file_handler(logfile: str) -> logging.Handler:
+def _file_handler(options: dict) -> logging.Handler:
+    logfile = options["logfile"]
     folder = Path(logfile).resolve().parent
     if not folder.is_dir():
         raise CommandError(f"--logfile: there is no folder {folder}; make it, or give another path.", returncode=2)
     try:
+        if _has_supervisor(options):
+            return BackgroundSharedFileHandler(logfile)
         return BackgroundFileHandler(logfile, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
     except OSError as error:
         raise CommandError(f"--logfile: {error}", returncode=2) from error
+
+
+def _has_supervisor(options: dict) -> bool:
+    """Whether processes are asked for, or that one is replaced."""
+    return options["processes"] > 1 or any(options[name] is not None for name in BOUNDS)
+
+
+def _rotate(logfile: str) -> None:
+    """Begin a new file if the processes that write to this one have filled it; they notice it at their next line."""
+    with suppress(OSError):
+        if os.stat(logfile).st_size >= LOG_BYTES:
+            handler = RotatingFileHandler(logfile, backupCount=LOG_FILES)
+            handler.doRollover()
+            handler.close()
 
 
 def _console_handlers(logger: logging.Logger) -> list[logging.Handler]:

@@ -1,0 +1,483 @@
+"""The processes of a consumer: a supervisor starts them, starts them again when they end, and replaces worn ones.
+
+The supervisor runs no messages. It has a socket to each process, and both write lines: the process ``ready`` and
+``ran N``, the supervisor ``retire``, ``stop`` and ``now``. When the supervisor is gone the sockets are closed, and the
+processes stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from math import ceil, inf
+from pathlib import Path
+from typing import Any
+
+from django.utils.autoreload import get_child_arguments
+
+from djqueue import signals
+from djqueue.consumer import CUT_OFF, STUCK, Consumer
+from djqueue.consumer.isolation import how_it_ended
+from djqueue.utils import handle_signals, seconds, tell, whole
+
+logger = logging.getLogger(__name__)
+say = partial(tell, logger)
+
+LOOK = 0.5  # seconds between two looks at the processes
+STEADY = 60.0  # seconds: if a process has served for so long, its end is not one of a series
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a process is started, from the second end of a series on
+LATE = 10.0  # seconds beyond the grace, after which a process is killed
+ASSIGNMENT = "DJQUEUE_PROCESS"
+"""The environment variable for a process: its number, and the descriptor of its socket."""
+MIB = 1 << 20
+READY, RAN = b"ready", b"ran"
+RETIRE, STOP, NOW = b"retire", b"stop", b"now"
+STOPS = STOP, NOW
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """When a process is replaced by a new one: from so many messages, MiB of memory or seconds on; None for never."""
+
+    max_messages: int | None = None
+    max_memory: int | None = None
+    max_age: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_messages is not None:
+            whole(self.max_messages, "max_messages", least=1)
+        if self.max_memory is not None and whole(self.max_memory, "max_memory", least=1) <= (own := memory_of()):
+            text = f"a process has {own:.0f} MiB before it serves. Give more."
+            raise ValueError(f"max_memory is {self.max_memory} MiB: {text}")
+        if self.max_age is not None:
+            seconds(self.max_age, "max_age", least=1.0)
+
+    def is_too_much(self, memory: float) -> bool:
+        return self.max_memory is not None and memory >= self.max_memory
+
+    def reached(self, process: Process, age: float) -> str:
+        """Which of them a process has reached, in words; empty if none."""
+        if self.max_messages is not None and process.ran >= self.max_messages:
+            return f"it has run {process.ran:,} messages"
+        if self.max_age is not None and age >= self.max_age:
+            return f"it has served for {age:.0f} s"
+        if self.max_memory is not None and self.is_too_much(memory := process.memory()):
+            return f"it has {memory:.0f} MiB"
+        return ""
+
+
+def cores() -> int:
+    """The processors that this process may use: those it is bound to, or fewer by the limit of its control group."""
+    try:
+        bound = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        bound = os.cpu_count() or 1
+    return ceil(min(bound, cpu_limit()))
+
+
+def cpu_limit(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> float:
+    """The processors that the control groups of this process grant it (``cpu.max``)."""
+    try:
+        [own] = [line[3:].strip("/") for line in proc.read_text().splitlines() if line.startswith("0::")]
+    except (OSError, ValueError):
+        own = ""
+    folder, least = root / own, inf
+    for group in (folder, *folder.parents):
+        with suppress(OSError, ValueError):
+            quota, period = (group / "cpu.max").read_text().split()
+            least = min(least, int(quota) / int(period))
+        if group == root:
+            break
+    return least
+
+
+def memory_of(pid: int | None = None) -> float:
+    """The resident memory of a process in MiB, of this one by default; 0 if that cannot be told."""
+    pid = pid or os.getpid()
+    with suppress(OSError, ValueError, IndexError):
+        if Path("/proc/self/statm").exists():
+            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
+        told = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True)
+        return int(told.stdout) / 1024
+    return 0.0
+
+
+# ---- The supervisor
+
+
+class Process:
+    """A process of the consumer, as its supervisor sees it."""
+
+    def __init__(self, number: int):
+        self.ready = False
+        """Whether it has said that it serves."""
+        self.ran = 0
+        """How many messages it has said to have run."""
+        self._rest = b""
+        self._socket, theirs = socket.socketpair()
+        try:
+            self._popen = _start(number, theirs.fileno())
+        except BaseException:
+            self._socket.close()
+            raise
+        finally:
+            theirs.close()
+        self._socket.setblocking(False)
+        self.pid = self._popen.pid
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it lives."""
+        return self._popen.poll()
+
+    def fileno(self) -> int:
+        """The descriptor on which it is heard; -1 once it will say nothing more."""
+        return self._socket.fileno()
+
+    def listen(self) -> None:
+        """Take in what it has said since."""
+        while self.fileno() >= 0:
+            try:
+                text = self._socket.recv(4096)
+            except BlockingIOError:
+                return
+            except OSError:  # it has ended, and what was said to it is not read
+                text = b""
+            if not text:
+                self.close()
+            *lines, self._rest = (self._rest + text).split(b"\n")
+            for line in lines:
+                self._take_in(line)
+
+    def _take_in(self, line: bytes) -> None:
+        word, _, number = line.partition(b" ")
+        self.ready = self.ready or word == READY
+        self.ran = int(number) if word == RAN else self.ran
+
+    def tell(self, word: bytes) -> None:
+        with suppress(OSError):  # it has ended
+            self._socket.send(word + b"\n")
+
+    def memory(self) -> float:
+        """Its resident memory in MiB."""
+        return memory_of(self.pid)
+
+    def terminate(self) -> None:
+        self._popen.terminate()
+
+    def kill(self) -> None:
+        self._popen.kill()
+
+    def close(self) -> None:
+        """Hang up: if it lives, it stops."""
+        self._socket.close()
+
+
+def _start(number: int, descriptor: int) -> subprocess.Popen:
+    """This command again, as a process of that number.
+
+    A Ctrl-C reaches all processes of a terminal. In the new one it waits until the consumer can handle it.
+    """
+    environment = {**os.environ, ASSIGNMENT: f"{number}:{descriptor}"}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        return subprocess.Popen(get_child_arguments(), env=environment, pass_fds=[descriptor])
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Place:
+    """Where one process serves: the one that does, the next one while it starts, and the last one while it ends."""
+
+    def __init__(self, number: int, start: Callable[[int], Process], bounds: Bounds, drain: bool):
+        self.number = number
+        self.serving: Process | None = None
+        self.coming: Process | None = None
+        self.leaving: Process | None = None
+        self.drained = False
+        self._start = start
+        self._bounds = self._heeded = bounds
+        self._drain = drain
+        self._since = 0.0
+        """When the one that serves began to."""
+        self._ends = 0
+        """How many processes in a row have ended before they had served for long."""
+        self._not_before = 0.0
+
+    @property
+    def processes(self) -> list[Process]:
+        return [process for process in (self.serving, self.coming, self.leaving) if process is not None]
+
+    @property
+    def is_replacing(self) -> bool:
+        """Whether a process starts beside the one that it will replace."""
+        return self.serving is not None and self.coming is not None
+
+    def listen(self, now: float) -> list[tuple[Process, int]]:
+        """Hear the processes; those that have ended, with their exit codes."""
+        codes = [(process, process.code) for process in self.processes]  # first: then all that they said can be heard
+        for process, _ in codes:
+            process.listen()
+        if self.coming is not None and self.coming.ready and (self.coming, None) in codes:
+            self._welcome(self.coming, now)
+        return [(process, code) for process, code in codes if code is not None]
+
+    def part(self, process: Process) -> None:
+        process.close()
+        if process is self.serving:
+            self.serving = None
+        elif process is self.coming:
+            self.coming = None
+        else:
+            self.leaving = None
+
+    def follow(self, process: Process, code: int, now: float) -> None:
+        """Decide what follows the end of a process. One that was replaced has a successor."""
+        is_asked, served = process is self.leaving, now - self._since if process is self.serving else 0.0
+        self.part(process)
+        if code == 0 and (is_asked or self._drain):
+            self.drained = self.drained or not is_asked
+            return
+        pause = 0.0 if is_asked else self._put_off(now, served)
+        then = f"; another starts in {pause:g} s" if pause else ""
+        text, level = "Process %d (pid %d) has ended: %s%s", logging.INFO if code == 0 else logging.WARNING
+        say(level, text, self.number, process.pid, how_it_ended(code), then, extra={"event": "process_ended"})
+
+    def fill(self, now: float, may_replace: bool) -> None:
+        """Start a process if none serves, or if the one that does has reached a bound."""
+        if self.coming is not None or self.drained or now < self._not_before:
+            return
+        if self.serving is not None:
+            if not may_replace or self.leaving is not None:
+                return
+            if not (reason := self._heeded.reached(self.serving, now - self._since)):
+                return
+            say(logging.INFO, "Process %d (pid %d) is replaced: %s", self.number, self.serving.pid, reason)
+        try:
+            self.coming = self._start(self.number)
+        except OSError as error:  # the machine is at its limits
+            text = "Process %d cannot be started: %s; trying again in %g s"
+            say(logging.ERROR, text, self.number, error, self._put_off(now))
+
+    def _welcome(self, process: Process, now: float) -> None:
+        """Have a process serve that is ready, and the one before it retire."""
+        say(logging.INFO, "Process %d is ready (pid %d)", self.number, process.pid, extra={"event": "process_ready"})
+        if self.serving is not None:
+            self.serving.tell(RETIRE)
+        self.serving, self.coming, self.leaving, self._since = process, None, self.serving, now
+        self._heeded = self._bounds
+        if self._bounds.is_too_much(process.memory()):  # so has the next one
+            self._heeded = replace(self._bounds, max_memory=None)
+            say(logging.ERROR, "Process %d is beyond max_memory before it has run anything: give more", self.number)
+
+    def _put_off(self, now: float, served: float = 0.0) -> float:
+        """The seconds until a process may be started again: longer for each that has ended soon."""
+        self._ends = 0 if served >= STEADY else self._ends + 1
+        pause = 0.0 if self._ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._ends - 2))
+        self._not_before = now + pause
+        return pause
+
+
+class ProcessSupervisor:
+    """Keeps ``count`` processes serving until it is stopped. ``start`` makes a process of a number from 1."""
+
+    def __init__(
+        self,
+        count: int,
+        bounds: Bounds | None = None,
+        *,
+        grace: float = 25.0,
+        drain: bool = False,
+        look: Callable[[], object] = lambda: None,
+        start: Callable[[int], Process] = Process,
+    ):
+        self.places = [Place(number, start, bounds or Bounds(), drain) for number in range(1, count + 1)]
+        self._grace = grace
+        self._look = look
+        """Called at each tick."""
+        self._stops = self._told = 0
+        self._until = inf
+        """When processes are killed that do not end."""
+        self._has_served = False
+        self._failed_with = 0
+        self._codes: list[int] = []
+        """Of processes that were stopped."""
+        self._ears, self._bell = socket.socketpair()
+        self._ears.setblocking(False)
+        self._bell.setblocking(False)
+
+    def stop(self) -> None:
+        """Let all processes end what they run; a second call does not wait. Safe in a signal handler."""
+        self._stops += 1
+        self._ring()
+
+    def run(self) -> int:
+        """Serve until stopped or drained; returns the exit code, which means what a consumer's means."""
+        handle_signals([signal.SIGCHLD], lambda *_: self._ring())
+        try:
+            while not self.ended:
+                self.tick(time.monotonic())
+                self._wait()
+        finally:
+            for process in self._processes():
+                process.close()
+        return self.code
+
+    @property
+    def ended(self) -> bool:
+        is_over = self._stops > 0 or all(place.drained for place in self.places)
+        return is_over and not any(self._processes())
+
+    @property
+    def code(self) -> int:
+        if self._failed_with or not any(self._codes):
+            return self._failed_with
+        return STUCK if STUCK in self._codes else CUT_OFF
+
+    def tick(self, now: float) -> None:
+        """Hear the processes, and begin and end what has to be."""
+        for place in self.places:
+            for process, code in place.listen(now):
+                self._bury(place, process, code, now)
+            self._has_served = self._has_served or place.serving is not None
+        if self._stops:
+            self._end(now)
+        for place in self.places if not self._stops else ():
+            place.fill(now, may_replace=not any(one.is_replacing for one in self.places))
+        self._look()
+
+    def _bury(self, place: Place, process: Process, code: int, now: float) -> None:
+        """Note the end of a process. A start that fails ends them all, as it would end one: before any has served.
+
+        What was killed, or asks for a new process, is started again even then.
+        """
+        if self._stops:
+            place.part(process)
+            self._codes += [code] if process.ready else []
+        elif not (self._has_served or process.ready) and code > 0 and code != STUCK:
+            place.part(process)
+            self._failed_with = code
+            self._stops = 1
+        else:
+            place.follow(process, code, now)
+
+    def _end(self, now: float) -> None:
+        """Pass each stop on, and kill in the end what does not end."""
+        while self._told < min(self._stops, len(STOPS)):
+            for process in self._processes():
+                process.tell(STOPS[self._told])
+                if not process.ready:
+                    process.terminate()
+            self._told += 1
+            self._until = now + LATE + (self._grace if self._told == 1 else 0.0)
+        if now >= self._until:
+            for process in self._processes():
+                say(logging.ERROR, "The process of pid %d does not end, and is killed", process.pid)
+                process.kill()
+            self._until = inf
+
+    def _processes(self) -> Iterator[Process]:
+        for place in self.places:
+            yield from place.processes
+
+    def _wait(self) -> None:
+        """Wait for the next look, for a signal, or until a process says something or ends."""
+        heard: list[Any] = [process for process in self._processes() if process.fileno() >= 0]
+        select.select([self._ears, *heard], [], [], LOOK)
+        with suppress(BlockingIOError):
+            self._ears.recv(4096)
+
+    def _ring(self) -> None:
+        with suppress(BlockingIOError):  # it rings already
+            self._bell.send(b"!")
+
+
+# ---- Within a process
+
+
+class Assignment:
+    """The number of this process among those of a consumer, and the descriptor of its socket to the supervisor."""
+
+    def __init__(self, number: int, descriptor: int):
+        self.number = number
+        self.descriptor = descriptor
+
+    @classmethod
+    def of_this_process(cls) -> Assignment | None:
+        """Read from the environment, for this process alone; None if it has no supervisor."""
+        if not (text := os.environ.pop(ASSIGNMENT, "")):
+            return None
+        number, descriptor = map(int, text.split(":"))
+        os.set_inheritable(descriptor, False)
+        return cls(number, descriptor)
+
+    @property
+    def has_duties(self) -> bool:
+        """Whether this process is the one that keeps the schedule and gives back leases that ran out."""
+        return self.number == 1
+
+
+class SupervisorLink(threading.Thread):
+    """Does what the supervisor says, and tells it when the consumer serves and, if it ``counts``, what it has run."""
+
+    def __init__(self, consumer: Consumer, descriptor: int, counts: bool):
+        super().__init__(name="djqueue-supervisor", daemon=True)
+        self._consumer = consumer
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.settimeout(LOOK if counts else None)
+        self._stops = count()
+        self._told = 0
+        signals.consumer_started.connect(self._is_ready, sender=consumer)
+
+    def stop(self) -> None:
+        """Stop the consumer. However often, as a signal to all processes of a terminal reaches the supervisor too."""
+        if next(self._stops) == 0:
+            self._consumer.stop()
+
+    def run(self) -> None:
+        rest = b""
+        while True:
+            try:
+                text = self._socket.recv(4096)
+            except TimeoutError:
+                self._tell_what_ran()
+                continue
+            except OSError:
+                text = b""
+            if not text:
+                say(logging.WARNING, "The supervisor of this process is gone")
+                return self.stop()
+            *words, rest = (rest + text).split(b"\n")
+            for word in words:
+                self._do(word)
+
+    def _do(self, word: bytes) -> None:
+        if word == RETIRE:
+            self._consumer.retire()
+            return
+        self.stop()
+        if word == NOW:
+            self._consumer.stop()
+
+    def _is_ready(self, **named: Any) -> None:
+        self._tell(READY)
+
+    def _tell_what_ran(self) -> None:
+        if (ran := self._consumer.ran) != self._told:
+            self._told = ran
+            self._tell(b"%s %d" % (RAN, ran))
+
+    def _tell(self, line: bytes) -> None:
+        with suppress(OSError):  # it is gone, which the thread will notice
+            self._socket.send(line + b"\n")

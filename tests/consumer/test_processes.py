@@ -1,0 +1,462 @@
+"""The supervisor of the processes of a consumer, tick by tick: what it starts, starts again, replaces and ends."""
+
+import logging
+import os
+import socket
+from functools import partial
+
+import pytest
+
+from djqueue.consumer import CUT_OFF, STORE_UNREACHABLE, STUCK, processes
+from djqueue.consumer.processes import LATE, LONGEST_PAUSE, STEADY, Bounds, ProcessSupervisor, SupervisorLink
+from djqueue.testing.patience import eventually
+
+NOW, STOP, RETIRE = b"now", b"stop", b"retire"
+GRACE = 25.0
+
+
+class FakeProcess:
+    """A process that does what the test says, and keeps what it is told."""
+
+    def __init__(self, number, pid):
+        self.number, self.pid = number, pid
+        self.ready, self.ran, self.code, self.used = False, 0, None, 0.0
+        self.told = []
+
+    def listen(self):
+        pass
+
+    def fileno(self):
+        return -1
+
+    def tell(self, word):
+        self.told.append(word)
+
+    def memory(self):
+        return self.used
+
+    def terminate(self):
+        self.told.append("SIGTERM")
+
+    def kill(self):
+        self.told.append("SIGKILL")
+
+    def close(self):
+        self.told.append("closed")
+
+
+class Fleet:
+    """A supervisor over such processes, and a clock."""
+
+    def __init__(self, count=2, **options):
+        self.started, self.now = [], 1000.0
+        self.refusal = None
+        self.supervisor = ProcessSupervisor(count, start=self.start, grace=GRACE, **options)
+        self.tick()
+
+    def start(self, number):
+        if self.refusal:
+            raise self.refusal
+        self.started.append(FakeProcess(number, 100 + len(self.started)))
+        return self.started[-1]
+
+    def tick(self, after=0.0):
+        self.now += after
+        self.supervisor.tick(self.now)
+
+    def ready(self, *some):
+        for process in some or self.started:
+            process.ready = True
+        self.tick()
+        return self.started
+
+    def end(self, process, code, after=0.0):
+        self.now += after
+        process.code = code
+        self.tick()
+
+    def numbers(self):
+        return [process.number for process in self.started]
+
+
+@pytest.fixture
+def said(caplog):
+    caplog.set_level(logging.INFO, "djqueue")
+    return caplog
+
+
+class TestServing:
+    def test_as_many_as_are_wanted_are_started_at_once(self):
+        fleet = Fleet(3)
+        fleet.ready()
+        assert fleet.numbers() == [1, 2, 3]
+        assert [process.told for process in fleet.started] == [[], [], []]
+
+    def test_one_that_ends_is_started_again_at_once_under_its_number(self, said):
+        fleet = Fleet()
+        one, two = fleet.ready()
+        fleet.end(two, -9)
+        assert fleet.numbers() == [1, 2, 2]
+        assert "Process 2 (pid 101) has ended: SIGKILL" in said.text
+        assert one.told == []
+
+    def test_one_that_ends_again_and_again_waits_longer_each_time(self):
+        fleet, pauses = Fleet(1), []
+        for _ in range(9):
+            fleet.ready(fleet.started[-1])
+            fleet.end(fleet.started[-1], 1)
+            count, began = len(fleet.started), fleet.now
+            while fleet.started[-1].code is not None:
+                fleet.tick(0.5)
+            pauses.append(fleet.now - began)
+            assert count >= len(fleet.started) - 1
+        assert pauses == [0, 1, 2, 4, 8, 16, *[LONGEST_PAUSE] * 3]
+
+    def test_after_it_has_served_for_a_while_it_is_started_again_at_once(self):
+        fleet = Fleet(1)
+        for _ in range(4):
+            fleet.ready(fleet.started[-1])
+            fleet.end(fleet.started[-1], 70, after=STEADY)
+        assert len(fleet.started) == 5
+
+    def test_one_that_the_machine_refuses_is_tried_again(self, said):
+        fleet = Fleet(1)
+        fleet.ready()
+        fleet.refusal = OSError(12, "Cannot allocate memory")
+        fleet.end(fleet.started[0], -9)
+        fleet.tick(1.0)
+        assert len(fleet.started) == 1
+        assert "Process 1 cannot be started: [Errno 12] Cannot allocate memory; trying again in 1 s" in said.text
+        fleet.refusal = None
+        fleet.tick(5.0)
+        assert len(fleet.started) == 2
+
+
+class TestStart:
+    @pytest.mark.parametrize("code", [1, 2, STORE_UNREACHABLE])
+    def test_a_start_that_fails_ends_all_with_its_code(self, code):
+        fleet = Fleet(2)
+        one, two = fleet.started
+        fleet.end(one, code)
+        assert two.told == [STOP, "SIGTERM"]
+        assert not fleet.supervisor.ended
+        fleet.end(two, -15)
+        assert fleet.supervisor.ended
+        assert fleet.supervisor.code == code
+        assert len(fleet.started) == 2
+
+    @pytest.mark.parametrize("code", [-9, -11, STUCK])
+    def test_one_that_was_killed_or_asks_for_a_new_process_is_started_again(self, code):
+        fleet = Fleet(1)
+        fleet.end(fleet.started[0], code)
+        assert len(fleet.started) == 2
+
+    def test_once_any_has_served_a_store_that_is_away_is_waited_for(self):
+        fleet = Fleet(2)
+        one, two = fleet.started
+        fleet.ready(one)
+        fleet.end(two, STORE_UNREACHABLE)
+        fleet.end(fleet.started[2], STORE_UNREACHABLE)
+        fleet.tick(1.0)
+        assert fleet.numbers() == [1, 2, 2, 2]
+        assert one.told == []
+
+
+class TestReplacing:
+    @pytest.mark.parametrize(
+        ("bounds", "ran", "used", "age", "reason"),
+        [
+            (Bounds(max_messages=1000), 1000, 0, 0, "it has run 1,000 messages"),
+            (Bounds(max_memory=10**6), 0, 10**6 + 0.4, 0, "it has 1000000 MiB"),
+            (Bounds(max_age=60), 0, 0, 60, "it has served for 60 s"),
+        ],
+        ids=["messages", "memory", "age"],
+    )
+    def test_at_each_bound(self, bounds, ran, used, age, reason, said):
+        fleet = Fleet(1, bounds=bounds)
+        [old] = fleet.ready()
+        fleet.tick()
+        assert len(fleet.started) == 1
+        old.ran, old.used = ran, used
+        fleet.tick(age)
+        assert fleet.numbers() == [1, 1]
+        assert f"Process 1 (pid 100) is replaced: {reason}" in said.text
+
+    def test_the_old_one_retires_once_the_new_one_is_ready(self):
+        fleet = Fleet(1, bounds=Bounds(max_messages=5))
+        [old] = fleet.ready()
+        old.ran = 5
+        fleet.tick()
+        assert old.told == []
+        fleet.ready()
+        assert old.told == [RETIRE]
+        fleet.end(old, 0)
+        assert len(fleet.started) == 2
+
+    def test_a_new_one_that_cannot_start_leaves_the_old_one_as_it_is(self):
+        fleet = Fleet(1, bounds=Bounds(max_messages=5))
+        [old] = fleet.ready()
+        old.ran = 5
+        fleet.tick()
+        for pause in (0, 1, 2):
+            fleet.end(fleet.started[-1], 1)
+            fleet.tick(pause)
+        assert len(fleet.started) == 5
+        assert old.told == []
+
+    def test_one_that_dies_just_when_it_was_ready_replaces_none(self):
+        fleet = Fleet(1, bounds=Bounds(max_messages=5))
+        [old] = fleet.ready()
+        old.ran = 5
+        fleet.tick()
+        fleet.started[1].ready, fleet.started[1].code = True, -9
+        fleet.tick()
+        assert old.told == []
+
+    def test_one_is_replaced_at_a_time(self):
+        fleet = Fleet(3, bounds=Bounds(max_age=60))
+        fleet.ready()
+        fleet.tick(60)
+        assert fleet.numbers() == [1, 2, 3, 1]
+        fleet.ready()
+        assert fleet.numbers() == [1, 2, 3, 1, 2]
+
+    def test_none_is_replaced_while_the_last_one_still_runs_something(self):
+        fleet = Fleet(1, bounds=Bounds(max_messages=5))
+        [old] = fleet.ready()
+        for _ in range(3):
+            fleet.started[-1].ran = 5
+            fleet.tick()
+            fleet.ready()
+        assert len(fleet.started) == 2
+        fleet.end(old, 0)
+        fleet.tick()
+        assert len(fleet.started) == 3
+
+    def test_when_the_old_one_dies_the_new_one_is_not_started_twice(self):
+        fleet = Fleet(1, bounds=Bounds(max_messages=5))
+        [old] = fleet.ready()
+        old.ran = 5
+        fleet.tick()
+        fleet.end(old, -9)
+        fleet.tick(5)
+        fleet.ready(fleet.started[1])
+        assert len(fleet.started) == 2
+
+    def test_a_process_that_has_too_much_memory_at_its_start_is_not_replaced_for_it(self, said):
+        fleet = Fleet(1, bounds=Bounds(max_memory=10**6))
+        fleet.started[0].used = 10**6 + 1.0
+        fleet.ready()
+        fleet.tick(5)
+        assert len(fleet.started) == 1
+        assert said.text.count("max_memory") == 1
+
+
+class TestDraining:
+    def test_it_ends_when_all_have_found_nothing_more(self):
+        fleet = Fleet(2, drain=True)
+        one, two = fleet.ready()
+        fleet.end(one, 0)
+        assert not fleet.supervisor.ended
+        fleet.end(two, 0)
+        assert (fleet.supervisor.ended, fleet.supervisor.code, len(fleet.started)) == (True, 0, 2)
+
+    def test_one_that_dies_is_started_again(self):
+        fleet = Fleet(1, drain=True)
+        fleet.end(*fleet.ready(), -9)
+        assert not fleet.supervisor.ended
+        assert len(fleet.started) == 2
+
+
+class TestStops:
+    def test_each_process_is_told_once(self):
+        fleet = Fleet(2)
+        fleet.ready()
+        fleet.supervisor.stop()
+        fleet.tick()
+        fleet.tick(5)
+        assert [process.told for process in fleet.started] == [[STOP], [STOP]]
+        fleet.supervisor.stop()
+        fleet.supervisor.stop()
+        fleet.tick()
+        assert [process.told for process in fleet.started] == [[STOP, NOW], [STOP, NOW]]
+
+    def test_those_too_that_retire_and_those_that_start(self):
+        fleet = Fleet(2, bounds=Bounds(max_messages=5))
+        one, two = fleet.ready()
+        one.ran = two.ran = 5
+        fleet.tick()
+        fleet.ready()
+        fleet.supervisor.stop()
+        fleet.tick()
+        assert one.told == [RETIRE, STOP]
+        assert [process.told for process in fleet.started[1:]] == [[STOP], [STOP], [STOP, "SIGTERM"]]
+
+    def test_what_ends_is_not_started_again_nor_logged(self, said):
+        fleet = Fleet(2)
+        fleet.ready()
+        fleet.supervisor.stop()
+        fleet.tick()
+        for process in fleet.started:
+            fleet.end(process, 0)
+        assert (fleet.supervisor.ended, fleet.supervisor.code, len(fleet.started)) == (True, 0, 2)
+        assert "has ended" not in said.text
+
+    @pytest.mark.parametrize(
+        ("codes", "code"),
+        [([0, 0], 0), ([0, 1], CUT_OFF), ([1, STUCK], STUCK), ([STUCK, 0], STUCK), ([0, -9], CUT_OFF)],
+    )
+    def test_the_exit_code_is_that_of_the_worst(self, codes, code):
+        fleet = Fleet(2)
+        fleet.ready()
+        fleet.supervisor.stop()
+        for process, own in zip(fleet.started, codes, strict=True):
+            fleet.end(process, own)
+        assert fleet.supervisor.code == code
+
+    def test_one_that_had_not_begun_to_serve_is_ended_and_does_not_count(self):
+        fleet = Fleet(1)
+        fleet.supervisor.stop()
+        fleet.tick()
+        fleet.end(fleet.started[0], -15)
+        assert (fleet.supervisor.ended, fleet.supervisor.code) == (True, 0)
+
+    def test_what_does_not_end_is_killed_beyond_the_grace(self):
+        fleet = Fleet(1)
+        [process] = fleet.ready()
+        fleet.supervisor.stop()
+        fleet.tick()
+        fleet.tick(GRACE + LATE - 1)
+        assert process.told == [STOP]
+        fleet.tick(1)
+        assert process.told == [STOP, "SIGKILL"]
+
+    def test_at_a_second_stop_it_is_killed_sooner(self):
+        fleet = Fleet(1)
+        [process] = fleet.ready()
+        fleet.supervisor.stop()
+        fleet.supervisor.stop()
+        fleet.tick()
+        fleet.tick(LATE)
+        assert process.told == [STOP, NOW, "SIGKILL"]
+
+
+class FakeConsumer:
+    def __init__(self):
+        self.calls, self.ran = [], 0
+
+    def stop(self):
+        self.calls.append("stop")
+
+    def retire(self):
+        self.calls.append("retire")
+
+
+@pytest.fixture
+def ours():
+    ours, theirs = socket.socketpair()
+    consumer = FakeConsumer()
+    link = SupervisorLink(consumer, theirs.detach(), counts=True)
+    link.start()
+    with ours:
+        ours.settimeout(30)
+        yield ours, link, consumer
+        ours.close()
+        link.join(30)
+
+
+class TestWithinAProcess:
+    def test_the_words_of_the_supervisor_reach_the_consumer(self, ours):
+        socket, _, consumer = ours
+        socket.send(b"retire\nst")
+        eventually(lambda: consumer.calls == ["retire"])
+        socket.send(b"op\n")
+        eventually(lambda: consumer.calls == ["retire", "stop"])
+
+    def test_a_signal_and_the_word_are_one_stop(self, ours):
+        socket, link, consumer = ours
+        link.stop()
+        link.stop()
+        socket.send(b"stop\nretire\n")
+        eventually(lambda: consumer.calls == ["stop", "retire"])
+
+    def test_now_is_a_second_stop(self, ours):
+        socket, link, consumer = ours
+        socket.send(b"stop\nnow\n")
+        eventually(lambda: consumer.calls == ["stop", "stop"])
+
+    def test_when_the_supervisor_is_gone_it_stops_once(self, ours):
+        socket, link, consumer = ours
+        socket.close()
+        link.join(30)
+        link.stop()
+        assert consumer.calls == ["stop"]
+
+    def test_it_tells_what_was_run_when_that_has_changed(self, ours):
+        socket, _, consumer = ours
+        consumer.ran = 7
+        assert socket.recv(100) == b"ran 7\n"
+        consumer.ran = 9
+        assert socket.recv(100) == b"ran 9\n"
+
+
+class TestBounds:
+    @pytest.mark.parametrize(
+        ("given", "words"),
+        [
+            ({"max_messages": 0}, "max_messages is 0: give a whole number from 1"),
+            ({"max_memory": 0}, "max_memory is 0: give a whole number from 1"),
+            ({"max_memory": 1}, r"max_memory is 1 MiB: a process has \d+ MiB before it serves"),
+            ({"max_age": 0.5}, "max_age is 0.5: give at least 1 seconds"),
+        ],
+        ids=str,
+    )
+    def test_wrong_ones_are_refused(self, given, words):
+        with pytest.raises(ValueError, match=words):
+            Bounds(**given)
+
+    def test_none_is_reached_without_any(self):
+        assert Bounds().reached(FakeProcess(1, 1), 10**9) == ""
+
+    def test_the_memory_of_a_process_is_told(self):
+        assert 5 < processes.memory_of() < 5000
+        assert processes.memory_of(os.getppid()) > 0
+
+
+class TestCores:
+    @pytest.fixture
+    def groups(self, tmp_path):
+        root = tmp_path / "cgroup"
+        (root / "system.slice" / "shop.service").mkdir(parents=True)
+        own = tmp_path / "own"
+        own.write_text("0::/system.slice/shop.service\n")
+
+        def limit(**limits):
+            for name, text in limits.items():
+                folder = {"root": root, "slice": root / "system.slice", "own": root / "system.slice" / "shop.service"}
+                (folder[name] / "cpu.max").write_text(text)
+            return processes.cpu_limit(own, root)
+
+        return limit
+
+    def test_the_least_limit_of_the_groups_counts(self, groups):
+        assert groups() == float("inf")
+        assert groups(own="max 100000\n") == float("inf")
+        assert groups(slice="400000 100000\n") == 4
+        assert groups(own="150000 100000\n") == 1.5
+        assert groups(root="50000 100000\n") == 0.5
+
+    def test_in_a_container_the_root_has_the_limit(self, tmp_path):
+        (tmp_path / "cpu.max").write_text("250000 100000")
+        own = tmp_path / "own"
+        own.write_text("0::/\n")
+        assert processes.cpu_limit(own, tmp_path) == 2.5
+
+    def test_without_groups_there_is_no_limit(self, tmp_path):
+        assert processes.cpu_limit(tmp_path / "none", tmp_path / "nowhere") == float("inf")
+
+    @pytest.mark.parametrize(("limit", "expected"), [(0.1, 1), (1.5, 2), (10**6, "bound")])
+    def test_a_part_of_a_core_counts_as_one(self, monkeypatch, limit, expected):
+        monkeypatch.setattr(processes, "cpu_limit", partial(float, limit))
+        bound = len(os.sched_getaffinity(0))
+        assert processes.cores() == (bound if expected == "bound" else min(expected, bound))

@@ -1,0 +1,219 @@
+"""A supervisor and its processes: which die, are replaced under load, and end together."""
+
+import os
+import signal
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+
+from djqueue import queues
+from tests.faults.commands import hold, work
+from tests.faults.processes import STORES, assert_done, at_rest, seeded
+from tests.faults.roster.commands import keep
+from tests.support.processes import until
+
+pytestmark = pytest.mark.slow
+OWN_APPS = ["tests.faults.roster"]
+ONE_IS_ENOUGH = pytest.mark.backends("redis")
+
+
+def start(consumers, count, *args, env=None):
+    """A supervisor, once its processes serve."""
+    supervisor = consumers.start("--processes", count, *args, env=env)
+    consumers.ledger.wait("ready", count)
+    return supervisor
+
+
+def busy(consumers):
+    """The processes of the consumer that run something; a suspect runs in one of its own."""
+    serving = {event.pid for event in consumers.ledger.of("ready")}
+    return [event.pid for event in consumers.ledger.running() if event.pid in serving and not is_gone(event.pid)]
+
+
+def is_gone(pid):
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return False
+    return True
+
+
+def all_gone(consumers):
+    pids = {event.pid for event in consumers.ledger.of("ready")}
+    until(lambda: all(map(is_gone, pids)))
+
+
+@pytest.mark.backends(*STORES)
+def test_a_killed_process_is_started_again_and_what_it_ran_is_run(consumers):
+    start(consumers, 2, "-t", 2, "--lease", 1)
+    ids = {result.id for result in work.enqueue_many([(20,)] * 200)}
+    consumers.ledger.wait("end", 20)
+    os.kill(until(lambda: busy(consumers))[0], signal.SIGKILL)
+    consumers.ledger.wait("ready", 3)
+    assert_done(consumers, ids)
+    assert consumers.stop() == [0]
+    all_gone(consumers)
+
+
+@pytest.mark.backends(*STORES)
+@pytest.mark.parametrize(
+    ("count", "bound"), [(1, ("--max-messages", 60)), (2, ("--max-messages", 60)), (2, ("--max-age", 1))], ids=str
+)
+def test_processes_are_replaced_under_load_without_a_gap(consumers, count, bound):
+    """Nothing is lost, nothing is run twice, and at no moment do fewer serve than are wanted."""
+    start(consumers, count, "-t", 2, *bound)
+    ids, wanted = set(), 3 * count
+
+    def load():
+        if len(queues["default"]) < 20:
+            ids.update(result.id for result in work.enqueue_many([(5,)] * 50))
+        return len(consumers.ledger.of("ready")) > wanted
+
+    until(load, 120)
+    found = assert_done(consumers, ids)
+    assert (found.dup_runs, found.overlaps) == (0, set())
+    assert least_serving(consumers.ledger.look(), count) >= count
+    assert consumers.stop() == [0]
+    all_gone(consumers)
+
+
+def least_serving(events, count):
+    """The least number of processes that serve, once so many do."""
+    serving, seen = 0, []
+    for event in events:
+        serving += {"ready": 1, "stopping": -1}.get(event.what, 0)
+        seen += [serving] if seen or serving == count else []
+    return min(seen)
+
+
+@ONE_IS_ENOUGH
+def test_a_process_with_too_much_memory_is_replaced(consumers):
+    start(consumers, 1, "--max-memory", 250)
+    keep(200)
+    first, second = consumers.ledger.wait("ready", 2)
+    [stopping] = consumers.ledger.wait("stopping")
+    assert (stopping.pid, second.pid != first.pid) == (first.pid, True)
+    assert consumers.stop() == [0]
+
+
+@ONE_IS_ENOUGH
+def test_what_runs_in_a_replaced_process_may_end_whatever_the_grace(consumers, gate):
+    start(consumers, 1, "-t", 2, "--max-messages", 1, "--grace", 0)
+    id = hold(str(gate)).id
+    consumers.ledger.wait("start")
+    work()
+    first, second = consumers.ledger.wait("ready", 2)
+    consumers.ledger.wait("stopping")
+    consumers.ledger.wait("end")
+    more = work().id
+    assert [event.pid for event in consumers.ledger.wait("end", ids={more})] == [second.pid]
+    gate.touch()
+    assert [event.pid for event in consumers.ledger.wait("end", ids={id})] == [first.pid]
+    until(lambda: is_gone(first.pid))
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends(*STORES)
+def test_at_a_stop_all_processes_let_end_what_runs_and_start_nothing(consumers, gate):
+    supervisor = start(consumers, 2, "-t", 2)
+    hold.enqueue_many([(str(gate),)] * 6)
+    consumers.ledger.wait("start", 4)
+    supervisor.term()
+    consumers.ledger.wait("stopping", 2)
+    gate.touch()
+    assert supervisor.wait() == 0
+    assert len(consumers.ledger.of("start")) == len(consumers.ledger.of("end")) == 4
+    stats = queues["default"].stats()
+    assert (stats.ready, stats.leased, stats.done) == (2, 0, 4)
+    all_gone(consumers)
+
+
+@ONE_IS_ENOUGH
+@pytest.mark.parametrize("again", [False, True])
+def test_a_ctrl_c_for_all_processes_of_a_terminal_is_one_stop(consumers, gate, again):
+    supervisor = start(consumers, 2, "-t", 1, "--grace", 600)
+    hold.enqueue_many([(str(gate),)] * 2)
+    consumers.ledger.wait("start", 2)
+    os.killpg(supervisor.pid, signal.SIGINT)
+    consumers.ledger.wait("stopping", 2)
+    if again:
+        os.killpg(supervisor.pid, signal.SIGINT)
+    else:
+        gate.touch()
+    assert supervisor.wait() == int(again)
+    stats = queues["default"].stats()
+    assert (stats.ready, stats.leased, stats.done) == ((2, 0, 0) if again else (0, 0, 2))
+    all_gone(consumers)
+
+
+@ONE_IS_ENOUGH
+def test_a_ctrl_c_while_the_processes_start_ends_all_without_a_traceback(consumers):
+    supervisor = consumers.start("--processes", 2)
+    os.killpg(supervisor.pid, signal.SIGINT)
+    assert supervisor.wait() == 0
+    assert "Traceback" not in supervisor.output
+
+
+@pytest.mark.backends(*STORES)
+def test_when_the_supervisor_is_killed_its_processes_stop_and_nothing_is_lost(consumers, gate):
+    supervisor = start(consumers, 2, "-t", 1)
+    ids = {result.id for result in hold.enqueue_many([(str(gate),)] * 3)}
+    consumers.ledger.wait("start", 2)
+    supervisor.popen.kill()
+    consumers.ledger.wait("stopping", 2)
+    gate.touch()
+    all_gone(consumers)
+    stats = queues["default"].stats()
+    assert (stats.ready, stats.leased, stats.done) == (1, 0, 2)
+    consumers.members.clear()
+    start(consumers, 1, "--max-age", 600)
+    assert assert_done(consumers, ids).dup_runs == 0
+
+
+@ONE_IS_ENOUGH
+def test_the_first_process_keeps_the_schedule_and_so_does_the_one_after_it(consumers):
+    consumers.args = ("-d", "0.02", "-m", "0.1")
+    start(consumers, 3)
+    consumers.ledger.wait("end", 2)
+    [keeper] = consumers.ledger.of("keeps")
+    os.kill(keeper.pid, signal.SIGKILL)
+    second = consumers.ledger.wait("keeps", 2)[1]
+    ticks = len({event.id for event in consumers.ledger.of("end")})
+    consumers.ledger.wait("end", ticks + 3)
+    assert consumers.stop() == [0]
+    at_rest()
+    now, ends = int(queues["default"].now()), [event.id for event in consumers.ledger.of("end")]
+    known = {tick_id(moment) for moment in range(now - 300, now + 1)}
+    assert len(ends) == len(set(ends)) and set(ends) <= known
+    assert second.pid != keeper.pid
+    assert len(consumers.ledger.of("keeps")) == 2
+
+
+def tick_id(moment):
+    when = datetime.fromtimestamp(moment, UTC)
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:tests.faults.roster.commands.tick:{when:%Y-%m-%dT%H:%M:%S.%fZ}").hex
+
+
+@ONE_IS_ENOUGH
+def test_processes_that_die_again_and_again_are_started_less_and_less_often(consumers):
+    supervisor = start(consumers, 1, "--max-age", 600, env={"DJQUEUE_DIES_AFTER": "0.1"})
+    first, second, third, fourth = (event.at for event in consumers.ledger.wait("ready", 4, timeout=60))
+    assert third - second >= 1.1
+    assert fourth - third >= 2.1
+    supervisor.wait_for("has ended: exit code 7; another starts in 4 s")
+    supervisor.term()
+    assert supervisor.wait(3) == 0
+
+
+@ONE_IS_ENOUGH
+def test_storms_of_kills_lose_nothing(consumers):
+    chance = seeded()
+    start(consumers, 2, "-t", 2, "--lease", 1, "--max-messages", 50)
+    ids = {result.id for result in work.enqueue_many([(20,)] * 300)}
+    for count in range(3):
+        consumers.ledger.wait("ready", 2 + count)
+        os.kill(chance.choice(until(lambda: busy(consumers))), signal.SIGKILL)
+    assert_done(consumers, ids)
+    assert consumers.stop() == [0]
+    all_gone(consumers)
