@@ -1,4 +1,4 @@
-"""One consumer of queues on two databases and on Redis: it serves each, and none is held up by the server of another."""
+"""One consumer of queues on two databases and on Redis: none of them is held up by the server of another."""
 
 import json
 
