@@ -1,5 +1,5 @@
 """Small helpers without a layer of their own: checked numbers and durations, functions that users give, names that are
-nearly right, chunks, logging that cannot raise, and forked children.
+nearly right, chunks, values that are made often, logging that cannot raise, and forked children.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import fields, make_dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
@@ -243,6 +244,23 @@ def portions(values: Iterable[T], most: int, most_bytes: int, size: Callable[[T]
         total += own
     if some:
         yield some
+
+
+# ---- Values that are made often
+
+
+def quick(cls: type[T]) -> Callable[..., T]:
+    """A constructor of a frozen dataclass with slots, by position and without defaults, in a fifth of the time.
+
+    The constructor of a frozen class calls a function for each field. This one makes an object of a class that has
+    the same slots and is not frozen, and changes its class.
+    """
+
+    def change(made: Any) -> None:
+        made.__class__ = cls
+
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    return make_dataclass(cls.__name__, names, namespace={"__post_init__": change}, slots=True, eq=False)
 
 
 # ---- Logging that cannot raise

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from djqueue.messages.envelope import new_id
-from djqueue.utils import plain
+from djqueue.utils import plain, quick
 
 READY, DELAYED, LEASED, FAILED, DONE = "ready", "delayed", "leased", "failed", "done"
 EMPTY = "empty"
@@ -71,6 +71,9 @@ class Lease:
     """Whether the store takes the entry to be running: if the lease runs out, that start is lost. An entry
     that does not begin with its claim, is not the first of its run, or was lost before, begins with ``begin``."""
 
+
+new_entry, new_lease = quick(Entry), quick(Lease)
+"""Make an entry and a lease, by position: for claims, which make many."""
 
 Leases = Lease | Sequence[Lease]
 """What the verbs take that settle: one lease, or many."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextvars import Context
 from dataclasses import dataclass, field
 from pathlib import Path
+from re import findall
 from types import CodeType, FrameType
 
 import django
@@ -94,6 +95,8 @@ class Recorder:
             walk.calls += [(self._file_of(one.f_code), one.f_code.co_qualname, "") for one in _stack(frame.f_back)]
             walk.calls = [call for call in walk.calls if call[0]]
         walk.calls.append((file, code.co_qualname, self._caller(frame)))
+        if file == os.path.join("backends", "redis", "connection.py") and code.co_qualname == "Link.run":
+            walk.scripts.append(frame.f_locals["script"])
         if code.co_name in VERBS and file.startswith("backends/") and code.co_name != "claim":
             given = frame.f_locals.get(code.co_varnames[1]) if code.co_argcount > 1 else None
             if given and not walk.phase:
@@ -125,10 +128,6 @@ class Recorder:
         if file.endswith("django/db/backends/utils.py") and code.co_qualname.startswith("CursorWrapper.execute"):
             if not str(frame.f_locals["sql"]).startswith("BEGIN"):  # nor is it counted where it has no call of its own
                 self._walk().statements.append(str(frame.f_locals["sql"]))
-        elif code.co_name == "execute_command" and "redis" in file and frame.f_locals["args"][0] == "EVALSHA":
-            self._walk().scripts.append(
-                next(one.f_locals["script"] for one in _stack(frame) if "script" in one.f_locals)
-            )
         elif code.co_name in CASES and file == COMMANDS:
             self.chain = [*self._between(frame)]
 
@@ -165,10 +164,12 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 def lua_files(recorder: Recorder) -> set[str]:
     """The files of the scripts that were called, and of the parts that stand before them."""
-    called = [script for walk in recorder.walks() for script in walk.scripts]
-    texts = {path.name: path.read_text() for path in Path(recorder.package).rglob("*.lua")}
-    parts = {name for name, text in texts.items() if any(text in script.source for script in called)}
-    return parts | {f"{script.name}.lua" for script in called}
+    texts = {path.stem: path.read_text() for path in Path(recorder.package).rglob("*.lua")}
+    found, left = set(), {"common"} | {script.name for walk in recorder.walks() for script in walk.scripts}
+    while left:
+        found |= left
+        left = {part for name in left for line in findall(r"(?m)^-- with: (.*)", texts[name]) for part in line.split()}
+    return {f"{name}.lua" for name in found}
 
 
 def figures(recorder: Recorder) -> dict:

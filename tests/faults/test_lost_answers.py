@@ -3,7 +3,7 @@
 import pytest
 
 from djqueue import queues
-from djqueue.backends.redis.scripts import SCRIPTS
+from djqueue.backends.redis.scripts import script
 from tests.faults import ledger
 from tests.faults.commands import work
 from tests.faults.processes import PATIENCE, assert_done, full
@@ -18,7 +18,7 @@ BY_SQL = {"claim": (b"djqueue_message", b"THEN attempts + 1 ELSE"), "complete": 
 
 def request(backend, verb) -> tuple[bytes, ...]:
     """Texts by which the request of a verb is known; its arguments are in no script's source."""
-    return BY_SQL[verb] if backend.alias else (b"EVALSHA", SCRIPTS[verb].sha.encode())
+    return BY_SQL[verb] if backend.alias else (b"EVALSHA", script(verb).sha.encode())
 
 
 @pytest.mark.backends(*SERVERS)

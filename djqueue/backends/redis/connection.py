@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from typing import Any
@@ -43,6 +44,8 @@ MEND_NUMBER = "Correct the number in CONNECTION, or the setting databases of the
 CLUSTER_FAULTS = (ClusterDownError, ClusterError, RedisClusterException)
 """A slot has no server at this moment, or is moving to another."""
 FAULTS = (ConnectionError, TimeoutError, ResponseError, *CLUSTER_FAULTS)
+UNBOUNDED = 2**20
+Execute = Callable[..., Any]
 NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
 
 
@@ -51,38 +54,98 @@ def is_wrong_type(error: ResponseError) -> bool:
     return "WRONGTYPE" in str(error)
 
 
+class DirectCommands:
+    """Commands of a client without the layers of redis-py around them, which cost more than the commands.
+
+    Connections of the client's pool are kept in between. After an error all go back to the pool.
+    """
+
+    def __init__(self, client: Redis):
+        self._client = client
+        self._kept: list[Any] = []
+        """Clients that have one connection each. Threads take them and put them back."""
+        os.register_at_fork(after_in_child=self._kept.clear)  # a child must not share sockets with its parent
+
+    def execute(self, *args: Any) -> Any:
+        """The reply as the server gave it; raises as the client does, and repeats nothing."""
+        borrowed = self._borrow()
+        connection = borrowed.connection
+        try:
+            connection.send_packed_command(connection.pack_command(*args))
+            reply = connection.read_response()
+        except ReadOnlyError:  # a replica now: the next connection may lead to the primary
+            self._give_up(borrowed)
+            raise
+        except ResponseError:  # an answer like others
+            self._kept.append(borrowed)
+            raise
+        except BaseException:
+            self._give_up(borrowed)
+            raise
+        self._kept.append(borrowed)
+        return reply
+
+    def _borrow(self) -> Any:
+        try:
+            borrowed = self._kept.pop()
+        except IndexError:
+            return self._client.client()
+        if _is_quiet(borrowed.connection):
+            return borrowed
+        self._give_up(borrowed)
+        return self._client.client()
+
+    def _give_up(self, borrowed: Any) -> None:
+        borrowed.connection.disconnect()  # a late reply on it would be taken for another one
+        borrowed.close()
+        with suppress(IndexError):
+            while True:
+                self._kept.pop().close()
+
+
+def _is_quiet(connection: Connection) -> bool:
+    """Whether nothing is to be read from a connection: neither a reply too many, nor its end."""
+    try:
+        return not connection.can_read()
+    except (ConnectionError, TimeoutError):
+        return False
+
+
 class Connections:
     """A client for each URL, shared by all queues and threads. Its pool drops the connections of a forked child."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, Redis | Cluster] = {}
+        self._made: dict[str, tuple[Redis | Cluster, Execute]] = {}
 
-    def client(self, url: str) -> Redis | Cluster:
-        """Does not connect."""
-        return self._clients.get(url) or self._clients.setdefault(url, _client(url))
+    def client(self, url: str) -> tuple[Redis | Cluster, Execute]:
+        """A client, and what executes a command for it. Does not connect."""
+        return self._made.get(url) or self._made.setdefault(url, _made(url))
 
     def reset(self) -> None:
         """Close all connections, and forget them."""
-        clients, self._clients = self._clients, {}
-        for client in clients.values():
+        made, self._made = self._made, {}
+        for client, _ in made.values():
             client.close()
 
 
 connections = Connections()
 
 
-def _client(url: str) -> Redis | Cluster:
+def _made(url: str) -> tuple[Redis | Cluster, Execute]:
     """A client that never repeats a command: a claim that ran twice would lease two batches, and lose one.
 
     It uses RESP 2: with notices of maintenance redis-py does not check a connection for a surplus reply.
     """
-    defaults: dict[str, Any] = {"socket_timeout": 5.0, "max_connections": 2**20, "protocol": 2}
+    defaults: dict[str, Any] = {"socket_timeout": 5.0, "max_connections": UNBOUNDED, "protocol": 2}
     if not url.startswith("unix:"):
         defaults |= {"socket_connect_timeout": 5.0, "socket_keepalive": True}
-    if "+" not in url.partition("://")[0]:
-        return Redis.from_url(url, retry=once(), **defaults)
-    said = several(url)
-    return by_sentinel(said, defaults | said.options) if said.service else Cluster(said.hosts, defaults | said.options)
+    said = several(url) if "+" in url.partition("://")[0] else None
+    if said and not said.service:
+        cluster = Cluster(said.hosts, defaults | said.options)
+        return cluster, cluster.execute_command
+    client = by_sentinel(said, defaults | said.options) if said else Redis.from_url(url, retry=once(), **defaults)
+    is_bounded = client.connection_pool.max_connections != UNBOUNDED  # a kept connection would be missing to others
+    return client, client.execute_command if is_bounded else DirectCommands(client).execute
 
 
 class RedisUnreachable(StoreUnreachable, ConnectionError):
@@ -113,14 +176,15 @@ class Link:
 
     def __init__(self, connection: object):
         self.client: Any
+        self._execute: Execute
         if connection is None or isinstance(connection, str):
-            self.client = connections.client(url_of(connection))
+            self.client, self._execute = connections.client(url_of(connection))
         else:
-            self.client = _accepted(connection)
+            self.client, self._execute = _accepted(connection), self._by_client
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> Any:
         """The script's reply. Raises as :meth:`execute` does."""
-        execute = self.client.execute_command
+        execute = self._execute
         try:
             try:
                 return execute("EVALSHA", script.sha, len(keys), *keys, *args)
@@ -136,9 +200,12 @@ class Link:
         client raises.
         """
         try:
-            return self.client.execute_command(*args)
+            return self._execute(*args)
         except FAULTS as error:
             raise self.told(error) from None
+
+    def _by_client(self, *args: Any) -> Any:
+        return self.client.execute_command(*args)
 
     def told(self, error: Exception) -> Exception:
         """The error of a client in our words, if we have any."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from itertools import repeat
 from math import ceil, inf
 
 from djqueue import utils
-from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record
+from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record, new_entry, new_lease
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, DebounceGuard, Guard, OnceGuard, UniqueGuard
 
 AT_ONCE = 1000
@@ -17,6 +18,9 @@ FAR = 2**53 - 1  # microseconds; the last whole number that a script can disting
 MOMENT = 16  # digits with which a place begins
 TOKEN = 16  # characters
 BEGUN = ord("1")
+REPEATED = 300
+"""Bytes of the part of an envelope that entries have in common, at most."""
+UNREADABLE = b"its envelope cannot be read"
 TYPES: dict[str, str] = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out"), "hash")
 TYPES |= dict.fromkeys(
     ("ready", "delayed", "leases", "done", "wait", "aged", "lanes_ready", "lanes_scheduled", "lanes_queued", "names"),
@@ -108,28 +112,30 @@ def accepted(entry: Entry, guard: Guard | None) -> bytes:
 
 
 def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
-    """By position: this runs once for every entry that is claimed."""
-    head, words = untext(envelope).split("\n", 1)
-    _, run_at, created, priority, attempts, lost, failures, lane_size, command_size, *gate_size = head.split(" ")
+    """Raises ValueError if the envelope cannot be read."""
+    _, run_at, created, rest = envelope.split(b" ", 3)
+    words = _words_once(rest) if len(rest) < REPEATED else _words(rest)
+    priority, attempts, lost, failures, lane, command, errors, gate = words
+    due, born = int(run_at) / 1e6, int(created) / 1e6
+    return new_entry(
+        data, untext(id), priority, due, 0.0, lane, attempts, failures, lost, born, command, errors, gate, ""
+    )
+
+
+def _words(rest: bytes) -> tuple[int, int, int, int, str, str, str, str]:
+    """The part of an envelope behind its moments."""
+    head, words = untext(rest).split("\n", 1)
+    priority, attempts, lost, failures, lane_size, command_size, *gate_size = head.split(" ")
     lane_end, gate = int(lane_size), ""
     command_end = lane_end + int(command_size)
     if any(gate_size):
-        words, lane_end, command_end, gate = _ungated(envelope, lane_end, command_end, int(*gate_size))
-    return Entry(
-        data,
-        untext(id),
-        int(priority),
-        int(run_at) / 1e6,
-        0.0,
-        words[:lane_end],
-        int(attempts),
-        int(failures),
-        int(lost),
-        int(created) / 1e6,
-        words[lane_end:command_end],
-        words[command_end:],
-        gate,
-    )
+        words, lane_end, command_end, gate = _ungated(rest, lane_end, command_end, int(*gate_size))
+    counts = int(priority), int(attempts), int(lost), int(failures)
+    return *counts, words[:lane_end], words[lane_end:command_end], words[command_end:], gate
+
+
+_words_once = lru_cache(maxsize=1024)(_words)
+"""For short ones: most entries of a command differ in nothing but their moments."""
 
 
 def shown(id: bytes, envelope: bytes, data: bytes) -> Entry:
@@ -147,14 +153,25 @@ def _ungated(envelope: bytes, lane_end: int, command_end: int, gate: int) -> tup
     return "".join(ends), len(ends[0]), len(ends[0]) + len(ends[1]), untext(words[command_end:gate_end])
 
 
-def leases_of(found: list, units: list[int], begun: bytes, token: str, claimed: float, until: float) -> list[Lease]:
-    """From id, envelope, data of each; of each too, which unit of several it belongs to, and whether it has begun."""
-    rows = zip(*[iter(found)] * 3, strict=True)
-    runs = [f"{unit}:{token}" if unit else "" for unit in units] or [""] * len(begun)
-    return [
-        Lease(entry_of(*row), token, claimed, until, run, flag == BEGUN)
-        for row, run, flag in zip(rows, runs, begun, strict=True)
-    ]
+def leases_of(
+    found: list, units: list[int], begun: bytes, token: str, claimed: float, until: float
+) -> tuple[list[Lease], list[bytes]]:
+    """From id, envelope, data of each; of each too, which unit of several it belongs to, and whether it has begun.
+
+    Also the id and the reason of each that cannot be read.
+    """
+    leases: list[Lease] = []
+    faults: list[bytes] = []
+    rows = iter(found)
+    runs = [f"{unit}:{token}" if unit else "" for unit in units] or repeat("")
+    for id, envelope, data, run, flag in zip(rows, rows, rows, runs, begun, strict=False):  # the runs may be endless
+        try:
+            entry = entry_of(id, envelope, data)
+        except (ValueError, OverflowError):
+            faults += (id, UNREADABLE)
+        else:
+            leases.append(new_lease(entry, token, claimed, until, run, flag == BEGUN))
+    return leases, faults
 
 
 def lane_of(
@@ -188,6 +205,12 @@ def _owner(owned: bytes, state: str) -> str:
 def proof(lease: Lease) -> tuple[bytes, str]:
     """What proves that a lease is held: id and token."""
     return text(lease.entry.id), str(lease.token)
+
+
+def tokens_of(leases: Sequence[Lease]) -> str | None:
+    """The tokens as one text; None if they are more than one call carries, or one is none of ours."""
+    tokens = "".join([str(lease.token) for lease in leases])
+    return tokens if len(leases) <= AT_ONCE and len(tokens) == len(leases) * TOKEN else None
 
 
 def verdict(lease: Lease) -> tuple[bytes, str, bytes]:

@@ -12,6 +12,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -39,7 +40,7 @@ from djqueue.backends.entries import (
 from djqueue.backends.guards import Guard, Span, remembering
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import Link, check_server, connections, is_wrong_type
-from djqueue.backends.redis.scripts import LIFO_SCRIPTS, SCRIPTS
+from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import plain, tell
@@ -95,8 +96,8 @@ class RedisQueue(LeasedQueue):
         self.store = self._own_store = RedisStore(name, connection, prefix)
         self._unanswered, self._swept = Unanswered(), ("env", b"0")
         self._recounted: bytes | str = "0"
-        scripts = LIFO_SCRIPTS if lifo else SCRIPTS
-        self._scripts = {one.name: (one, [self._keys.part(key) for key in one.keys]) for one in scripts.values()}
+        self._scripts: dict[str, tuple[Script, list[bytes]]] = {}
+        self._lifo = lifo
         remember, self._keep = remembering(remember_done, keep_done)
         self._remember = protocol.microseconds(remember) if remember else ""
 
@@ -140,11 +141,39 @@ class RedisQueue(LeasedQueue):
         token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
         with self._unanswered.asking(token, lease):
             reply = self._run(name, (*sizes, span, token, *said), keys)
-        now, again, why, faults, units, begun, *rows = reply
-        if faults:
-            self._put_faults_aside(token, faults)
-        leases = protocol.leases_of(rows, units, begun, token, now / 1e6, (now + span) / 1e6)
+        return self._claimed(reply, token, span)
+
+    def _claimed(self, reply: list, token: str, span: int) -> Claimed:
+        """What was claimed, from the reply of a script."""
+        now, again, why, faults, units, begun, _, *rows = reply
+        leases, unread = protocol.leases_of(rows, units, begun, token, now / 1e6, (now + span) / 1e6)
+        if faults or unread:
+            self._put_faults_aside(token, [*faults, *unread])
         return Claimed(leases, protocol.until(again), why.decode())
+
+    def exchange(
+        self, done: Sequence[Lease], limit: int = 0, lease: float = 60.0, owner: str = "", ahead: int = 0
+    ) -> tuple[list[Lease], Claimed]:
+        tokens = protocol.tokens_of(done)
+        if limit < 1 or tokens is None:
+            return super().exchange(done, limit, lease, owner, ahead)
+        self._disown()
+        token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
+        ends, sizes = (self.rings, self._remember, self._keep), (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE)
+        said = *ends, *sizes, span, token, protocol.text(owner), tokens, *[protocol.text(one.entry.id) for one in done]
+        with suppress(ConnectionError):
+            try:
+                with self._unanswered.asking(token, lease):
+                    reply = self._ask("exchange", said, ())
+                return _but(done, reply[6]), self._claimed(reply, token, span)
+            except ResponseError as error:
+                self._set_right(error)
+        return self._complete_again(done), self.claim(limit, lease, owner, ahead, begin=False)
+
+    def _complete_again(self, leases: Sequence[Lease]) -> list[Lease]:
+        proofs = [value for lease in leases for value in protocol.proof(lease)]
+        now, *lost = self._run("complete", (self.rings, self._remember, self._keep, 2, *proofs))
+        return _but(leases, lost, now / 1e6)
 
     def _disown(self) -> None:
         """Give back the entries of claims whose replies were lost."""
@@ -211,7 +240,7 @@ class RedisQueue(LeasedQueue):
         return self._with_facts(self._settle(name, leases, (*args, step), tell), leases, facts)
 
     def _end_with_facts(self, name: str, pairs: Sequence[tuple], args: Sequence, tell: Callable) -> list[Lease]:
-        before, keys = len(self._scripts[name][1]), []
+        before, keys = len(self._script(name)[1]), []
         said: list[tuple] = []
         for lease, fact in pairs:
             if fact is not None:
@@ -369,14 +398,21 @@ class RedisQueue(LeasedQueue):
         return self._run(again or name, args, more), True
 
     def _ask(self, name: str, args: Sequence, more: Sequence[bytes]) -> Any:
-        script, keys = self._scripts[name]
+        script, keys = self._script(name)
         return self._link.run(script, [*keys, *more] if more else keys, args)
+
+    def _script(self, name: str) -> tuple[Script, list[bytes]]:
+        """A script and its keys."""
+        if name not in self._scripts:
+            found = script(name, self._lifo)
+            self._scripts[name] = found, [self._keys.part(key) for key in found.keys]
+        return self._scripts[name]
 
     def _set_right(self, error: ResponseError, facts: Sequence[bytes] = ()) -> None:
         """Set keys of a wrong type aside, and put back the entries that were in them; raises any other error."""
         if not is_wrong_type(error):
             raise error
-        retype, keys = self._scripts["retype"]
+        retype, keys = self._script("retype")
         types = [*(protocol.TYPES[part] for part in retype.keys), *["string"] * len(facts)]
         renamed = self._link.set_aside(retype, [*keys, *facts], types, self.alias)
         if renamed:
@@ -406,11 +442,17 @@ class RedisQueue(LeasedQueue):
     ) -> tuple[list[Lease], int]:
         """Run a script over leases; returns the leases that were held, and the time."""
         (now, *lost), repeated = self._run_safely(name, [*args, *(value for one in said for value in one)], more)
-        if not lost:
-            return leases, now
-        # A lease that has not run out is still held: an entry that a repeated call misses was settled by the first one.
-        out = {number for number in lost if not (repeated and leases[number - 1].until > now / 1e6)}
-        return [lease for number, lease in enumerate(leases, 1) if number not in out], now
+        return _but(leases, lost, now / 1e6 if repeated else inf), now
+
+
+def _but(leases: Sequence[Lease], lost: Sequence[int], settled: float = inf) -> list[Lease]:
+    """The leases without those of the numbers, which were not held any more.
+
+    A repeated call gives the time by which it was repeated: what it misses and has not run out then was held, as the
+    first call has settled it.
+    """
+    out = {number for number in lost if leases[number - 1].until <= settled}
+    return [lease for number, lease in enumerate(leases, 1) if number not in out]
 
 
 def _size_of_fact(pair: tuple[Lease, Fact | None]) -> int:

@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
 from djqueue.backends.redis.connection import Link, is_wrong_type
 from djqueue.backends.redis.protocol import milliseconds, portions, slices, until
-from djqueue.backends.redis.scripts import SCRIPTS
+from djqueue.backends.redis.scripts import script
 from djqueue.backends.stores import Grant, keys_of
 from djqueue.exceptions import NotSupported
 from djqueue.flow.windows import Window
@@ -75,7 +75,7 @@ class RedisStore(BaseStore):
         return shared
 
     def now(self) -> float:
-        return self._link.run(SCRIPTS["now"], [self._keys.part("meta")], ()) / 1e6
+        return self._link.run(script("now"), [self._keys.part("meta")], ()) / 1e6
 
     def get(self, key: str) -> bytes | None:
         name = self._keys.fact(key)
@@ -94,7 +94,7 @@ class RedisStore(BaseStore):
         for some in portions(facts, size=lambda fact: len(fact[1])):
             keys = [self._keys.fact(key) for key, _, _ in some]
             ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in some]
-            self._link.run(SCRIPTS["put_many"], keys, [told for end in ends for told in end])
+            self._link.run(script("put_many"), keys, [told for end in ends for told in end])
 
     def add(self, key: str, value: bytes, ttl: float) -> bool:
         return self._set(key, value, "NX", "PX", milliseconds(ttl))
@@ -143,7 +143,7 @@ class RedisStore(BaseStore):
         return keys
 
     def _run(self, name: str, keys: Sequence[bytes], args: Sequence) -> Any:
-        return self._righted(keys, self._link.run, SCRIPTS[name], keys, args)
+        return self._righted(keys, self._link.run, script(name), keys, args)
 
     def _righted(self, keys: Sequence[bytes], ask: Callable, *args: object) -> Any:
         """The answer; asked once more if a key was of a wrong type, which was set aside."""
@@ -152,7 +152,7 @@ class RedisStore(BaseStore):
         except ResponseError as error:
             if not is_wrong_type(error):
                 raise
-        self._link.set_aside(SCRIPTS["retype"], keys, ["string"] * len(keys))
+        self._link.set_aside(script("retype"), keys, ["string"] * len(keys))
         return ask(*args)
 
     def _set(self, key: str, value: bytes, *how: str | int) -> bool:

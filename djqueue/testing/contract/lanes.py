@@ -8,6 +8,7 @@ from math import inf
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
 from djqueue.flow.windows import Window
+from djqueue.testing.contract.exchange import LaneExchangeContract
 from djqueue.testing.contract.lane_operators import LaneOperatorsContract
 from djqueue.testing.contract.lane_steps import (
     EARLY,
@@ -595,6 +596,7 @@ class LaneContract(
     TurnsContract,
     LaneTimeContract,
     SharedGateContract,
+    LaneExchangeContract,
     LaneOperatorsContract,
 ):
     """All suites for a queue with lanes."""

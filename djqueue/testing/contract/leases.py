@@ -14,6 +14,7 @@ from djqueue.backends.entries import READY
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
+from djqueue.testing.contract.exchange import ExchangeContract
 from djqueue.testing.contract.inspection import ErrorsContract, InspectContract
 from djqueue.testing.contract.order import HIGHEST, LOWEST, OrderContract
 from djqueue.testing.contract.steps import (
@@ -507,5 +508,7 @@ class FenceContract(Contract):
         assert queue.stats().done == 1
 
 
-class LeaseContract(FenceContract, OrderContract, AcceptContract, InspectContract, ErrorsContract, LoopContract):
+class LeaseContract(
+    FenceContract, ExchangeContract, OrderContract, AcceptContract, InspectContract, ErrorsContract, LoopContract
+):
     """All suites for a queue with leases."""

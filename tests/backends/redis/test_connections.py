@@ -6,15 +6,16 @@ import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, ResponseError
 from redis.retry import Retry
 
 from djqueue.backends.base import OnceGuard
 from djqueue.backends.redis.address import several, url_of
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, connections
 from djqueue.exceptions import InvalidQueueError
-from djqueue.testing import eventually
-from tests.backends.redis.support import held, once, work
+from djqueue.testing import eventually, together
+from tests.backends.redis.support import held, once, whole_life, work
+from tests.support import backends
 
 pytestmark = pytest.mark.server("redis")
 
@@ -177,15 +178,77 @@ def test_commands_are_never_repeated_by_the_client(queue):
     assert queue._link.client.get_retry()._retries == 0
 
 
-def test_a_connection_with_an_answer_too_many_is_not_used_again(queue):
+def kept_connections(queue):
+    """The connections that its link keeps between two commands."""
+    return [one.connection for one in queue._link._execute.__self__._kept]
+
+
+@pytest.mark.parametrize("where", ["kept", "in the pool"])
+def test_a_connection_with_an_answer_too_many_is_not_used_again(queue, where):
     """As after a command that wrote into a socket of its process."""
     pool = queue._link.client.connection_pool
-    stray = pool.get_connection()
+    queue.now()
+    stray = pool.get_connection() if where == "in the pool" else kept_connections(queue)[-1]
     stray.send_command("PING")
     eventually(stray.can_read)
-    pool.release(stray)
+    if where == "in the pool":
+        pool.release(stray)
     leases = held(queue, 2)
     assert (len(leases), queue.complete(leases)) == (2, leases)
+
+
+def test_a_connection_that_the_server_closed_is_not_used_again(private_server):
+    server = private_server("redis")
+    queue = RedisQueue("mail", server.url)
+    leases = held(queue, 2)
+    with redis.Redis(port=server.port) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+        eventually(lambda: len(client.client_list()) == 1)
+    assert queue.complete(leases) == leases
+
+
+def test_after_an_error_no_connection_is_kept(private_server):
+    server = private_server("redis")
+    queue = RedisQueue("mail", server.url)
+    together(*[lambda: queue.wait_for_work(0.01) or queue.stats()] * 4)
+    assert kept_connections(queue)
+    server.kill9()
+    with pytest.raises(ConnectionError):
+        queue.stats()
+    assert kept_connections(queue) == []
+    server.restart()
+    assert queue.stats().ready == 0
+
+
+def test_an_answer_that_is_an_error_leaves_its_connection_kept(queue):
+    queue.now()
+    before = kept_connections(queue)
+    with pytest.raises(ResponseError):
+        queue._link.execute("EVAL", "not a script", 0)
+    assert kept_connections(queue) == before
+    assert queue.stats().ready == 0
+
+
+def test_threads_get_their_own_answers(queue):
+    queue.put(work(400))
+
+    def drain():
+        found = []
+        while leases := queue.claim(3):
+            found += queue.complete(leases)
+        return [lease.entry.id for lease in found]
+
+    ids = [id for found in together(*[drain] * 8) for id in found]
+    assert (len(ids), len(set(ids)), queue.stats().done) == (400, 400, 400)
+
+
+def test_a_client_of_few_connections_keeps_none(redis_client):
+    queue = RedisBlockingQueue("mail", f"{url_of(backends.redis_connection())}?max_connections=2")
+    whole_life(queue)
+    pool = queue._link.client.connection_pool
+    borrowed = [pool.get_connection() for _ in range(2)]
+    for connection in borrowed:
+        pool.release(connection)
 
 
 def test_a_live_client_serves(redis_client):

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 import redis
@@ -10,6 +11,7 @@ from redis.exceptions import ConnectionError
 from djqueue.backends.base import DebounceGuard, OnceGuard, UniqueGuard
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue
 from djqueue.exceptions import QueueFull
+from djqueue.flow.gates import Gate
 from djqueue.testing import eventually, together
 from tests.backends.redis.support import broken, held, keys, work
 from tests.support import servers
@@ -193,6 +195,42 @@ def test_a_settlement_whose_lease_ran_out_is_not_ours_by_repetition(lossy):
     (now,) = queue.claim()
     assert broken(client, lambda: queue.complete([late])) == []
     assert queue.complete([now]) == [now]
+
+
+@pytest.mark.parametrize("gate", ["", Gate(ordered=True).written()])
+def test_an_exchange_whose_reply_was_lost_is_made_good(lossy, gate):
+    queue, client = lossy
+    queue.put([entry for lane in "ab" for entry in work(2, lane=gate and lane, gate=gate)])
+    done = queue.claim(2)
+    held, claimed = broken(client, lambda: queue.exchange(done, 2))
+    assert held == done
+    assert [(lease.entry.attempts, lease.entry.lost, lease.begun) for lease in claimed] == [(1, 0, False)] * 2
+    assert (queue.exchange(claimed), queue.stats().done) == ((claimed, []), 4)
+
+
+def test_an_exchange_that_never_arrives_raises_and_may_be_repeated(lossy, monkeypatch):
+    queue, client = lossy
+    queue.put(work(3))
+    done = queue.claim(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "execute_command", mock.Mock(side_effect=ConnectionError("unreachable")))
+        with pytest.raises(ConnectionError):
+            queue.exchange(done, 2)
+    held, claimed = queue.exchange(done, 2)
+    assert (held, len(claimed), queue.stats().leased) == (done, 2, 2)
+
+
+@pytest.mark.parametrize("part", ["recent", "meta", "delayed", "ready", "lanes_ready"])
+def test_an_exchange_outlives_a_key_of_a_wrong_type(queue, redis_client, part):
+    done = held(queue, 2)
+    queue.put(work(2))
+    key = queue._keys.part(part)
+    redis_client.delete(key)
+    redis_client.set(key, "garbage") if part != "recent" else redis_client.hset(key, "a", "garbage")
+    first, claimed = queue.exchange(done, 5)
+    assert first == done
+    assert len({lease.entry.id for lease in [*claimed, *queue.claim(5)]}) == 2
+    assert queue.stats().done >= 2 or part == "meta"
 
 
 def test_a_claim_whose_reply_was_lost_is_not_repeated(lossy):

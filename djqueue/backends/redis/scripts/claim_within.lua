@@ -14,7 +14,7 @@ local rate_limit = account_of(KEYS[18], KEYS[19], numbers(8, 11), now)
 local free, pause, why = left_of(rate_limit, now)
 if free == 0 then
   save(rate_limit)
-  return {now, pause, why, {}, {}, ""}
+  return {now, pause, why, {}, {}, "", {}}
 end
 local wanted = limit
 limit, most = math.min(limit, free), math.min(most, free)

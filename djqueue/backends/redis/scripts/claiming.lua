@@ -1,4 +1,4 @@
--- What a claim does. No function, but a passage of the scripts claim and claim_within: as most queues have no lanes, what is for
+-- What a claim does. No function, but a passage of the scripts claim, claim_within and exchange: as most queues have no lanes, what is for
 -- lanes is defined only where there are some.
 --
 -- Needs: now; limit, the number of units of work at most; ahead, how many of these would wait for a worker; most, the number of
@@ -8,16 +8,27 @@
 --
 -- The reply is: now; microseconds until more may come (0: more is at hand, -1: nothing is known to come); why a rate limit lets no
 -- more leave now ("" if none does); id and reason of each entry that cannot be run; the unit of each entry that is one of several
--- (none if there are no such units); a text with 1 or 0 for each entry, whether it begins; then id, envelope and data of each.
+-- (none if there are no such units); a text with 1 or 0 for each entry, whether it begins; nothing yet; then id, envelope and data
+-- of each.
 -- An entry that cannot be run is leased like the others, so that it is not lost if it is not put aside.
 
 -- Why an entry that was picked cannot be run; nil if it can.
 local function fault_of(id, envelope, data, remember, now)
   if not data then return envelope and "it had no body: does the server evict keys?" or "it had no body and no envelope" end
   if not envelope then return "it had no envelope" end
-  if not parsed(envelope) then return "its envelope cannot be read" end
   local finished = remember ~= "" and call("ZSCORE", done, id)
   if finished and now - finished < tonumber(remember) then return "it was completed before" end
+end
+
+-- The envelope with one attempt more, and whether it was never lost; nil if it cannot be read. Most have no attempt yet: of these the
+-- client reads the other numbers, and puts aside what it cannot read.
+local function counted(envelope)
+  local first = envelope:byte(DIGITS + 1) == 32 and envelope:find(" ", DIGITS + 2, true)
+  local second = first and envelope:find(" ", first + 1, true)
+  local third = second and envelope:find(" ", second + 1, true)
+  if third and envelope:sub(third + 1, third + 4) == "0 0 " then return envelope:sub(1, third) .. "1" .. envelope:sub(third + 2), true end
+  local head, attempts, rest, lost = parsed(envelope)
+  if head then return head .. whole(attempts + 1) .. rest, lost == "0" end
 end
 
 local ids, of_lanes, has_more, units, finish
@@ -39,18 +50,20 @@ if not ids then
   has_more, units = #ids >= math.min(limit, most), #ids
 end
 
-local reply, is_joined = {now, 0, "", {}, {}, ""}, false
+local reply, is_joined = {now, 0, "", {}, {}, "", {}}, false
 local envelopes, leased, owned, left, flags = {}, {}, {}, {}, {}
-local as_begun, as_waiting = token .. "1" .. owner, token .. "0" .. owner
+local as_begun, as_waiting, runs_out = token .. "1" .. owner, token .. "0" .. owner, whole(now + span)
 local old = #ids > 0 and call("HMGET", env, unpack(ids)) or {}
 local bodies = #ids > 0 and call("HMGET", body, unpack(ids)) or {}
+local n, row = 0, #reply
 for i, id in ipairs(ids) do
-  local head, attempts, rest, lost = parsed(old[i])
-  local fault = (not head or not bodies[i] or remember ~= "") and fault_of(id, old[i], bodies[i], remember, now)
-  local begins = begin == "1" and not fault and lost == "0" and (not of_lanes or of_lanes.first[i])
-  local n = #leased
-  leased[n + 1], leased[n + 2] = now + span, id
-  owned[n + 1], owned[n + 2] = id, begins and as_begun or as_waiting
+  local data, envelope, is_new = bodies[i], nil, nil
+  local fault = (not data or not old[i] or remember ~= "") and fault_of(id, old[i], data, remember, now)
+  if not fault then envelope, is_new = counted(old[i]) end
+  if not fault and not envelope then fault = "its envelope cannot be read" end
+  local begins = begin == "1" and is_new and (not of_lanes or of_lanes.first[i])
+  leased[2 * i - 1], leased[2 * i] = runs_out, id
+  owned[2 * i - 1], owned[2 * i] = id, begins and as_begun or as_waiting
   if of_lanes and of_lanes.left[i] then
     left[#left + 1] = id
     left[#left + 1] = of_lanes.left[i]
@@ -59,16 +72,14 @@ for i, id in ipairs(ids) do
     reply[4][#reply[4] + 1] = id
     reply[4][#reply[4] + 1] = fault
   else
-    local envelope
-    envelope, n = head .. whole(attempts + 1) .. rest, #envelopes
-    envelopes[n + 1], envelopes[n + 2] = id, envelope
-    flags[#flags + 1] = begins and "1" or "0"
+    n = n + 1
+    envelopes[2 * n - 1], envelopes[2 * n], flags[n] = id, envelope, begins and "1" or "0"
     if of_lanes then
-      reply[5][#flags] = of_lanes.units[i] or 0
-      is_joined = is_joined or reply[5][#flags] > 0
+      reply[5][n] = of_lanes.units[i] or 0
+      is_joined = is_joined or reply[5][n] > 0
     end
-    n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3] = id, envelope, bodies[i]
+    reply[row + 1], reply[row + 2], reply[row + 3] = id, envelope, data
+    row = row + 3
   end
 end
 if not is_joined then reply[5] = {} end
@@ -77,7 +88,7 @@ if #leased > 0 then
   if not of_lanes then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
   call("ZADD", leases, unpack(leased))
   call("HSET", own, unpack(owned))
-  if #envelopes > 0 then call("HSET", env, unpack(envelopes)) end
+  if n > 0 then call("HSET", env, unpack(envelopes)) end
 end
 if #left > 0 then call("HSET", out, unpack(left)) end
 if finish then finish() end
@@ -90,4 +101,4 @@ if not has_more then
     if again and (reply[2] < 0 or again < reply[2]) then reply[2] = again end
   end
 end
-local count = #flags
+local count = n
