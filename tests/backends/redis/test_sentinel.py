@@ -46,7 +46,9 @@ def test_one_sentinel_that_answers_is_enough_and_none_is_told(sentinel):
 
 
 def test_a_replica_is_told_from_a_primary(sentinel):
-    queue = RedisQueue("mail", sentinel.replica.url)
+    queue = RedisQueue("post", sentinel.replica.url)
+    RedisQueue("post", sentinel.url).put(work())
+    eventually(lambda: len(queue) == 1)
     assert "djqueue.E106" in [message.id for message in queue.check()]
     for call in (lambda: queue.put(work()), queue.claim, lambda: queue.store.put("fact", b"1")):
         with pytest.raises(StoreUnreachable, match="is a replica and takes no writes"):
