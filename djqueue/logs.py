@@ -12,16 +12,19 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.core.management.color import supports_color
 
+from djqueue.log_handlers import Done, DoneFormatter
 from djqueue.registry import registry
-from djqueue.utils import SHORT_ID, plain, short_names
+from djqueue.running.reporting import logger as reports
+from djqueue.running.reporting import text_of_done
+from djqueue.utils import SHORT_ID, one_line, plain, short_names
 
 KEYS = {
     "event": "what happened, such as done, failed or started",
@@ -41,16 +44,28 @@ KEYS = {
 """The attributes that djqueue's records may have beside Python's own: each only where it says something."""
 
 
-class FullFormatter(logging.Formatter):
+class FullFormatter(DoneFormatter):
     """One line that names all: date, level, thread and logger, whole ids and names. For files and pipes."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-8s %(threadName)s %(name)s: %(message)s")
+        self._clock = PerSecond(lambda second: time.strftime(self.default_time_format, self.converter(second)))
+
+    def done(self, about: Done) -> str:
+        at, thread, _, command, id, attempt, seconds, description = about
+        second = int(at)
+        clock, thousandths = self._clock.of(second), THOUSANDTHS[int((at - second) * 1000)]
+        text = text_of_done(plain(command), plain(id), attempt, seconds, one_line(description))
+        return f"{clock},{thousandths} INFO     {thread} {reports.name}: {text}"
 
 
-class JsonFormatter(logging.Formatter):
+class JsonFormatter(DoneFormatter):
     """One JSON object per line: ``time``, ``level``, ``logger``, ``text``, the :data:`KEYS` that a record has, and
     ``exception``, the traceback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = PerSecond(_clock_and_zone)
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, Any] = {
@@ -65,10 +80,51 @@ class JsonFormatter(logging.Formatter):
             told["exception"] = trace
         return json.dumps(told, default=str)
 
+    def done(self, about: Done) -> str:
+        at, thread, queue, command, id, attempt, seconds, description = about
+        command, id, description = plain(command), plain(id), one_line(description)
+        text = text_of_done(command, id, attempt, seconds, description)
+        more = f', "description": {_quoted(description)}' if description else ""
+        return (
+            f'{{"time": "{self._time(at)}", "level": "INFO", "logger": "{reports.name}", "text": {_quoted(text)}, '
+            f'"worker": {_quoted(thread)}, "event": "done", "queue": {_quoted(queue)}, "command": {_quoted(command)}, '
+            f'"message_id": {_quoted(id)}, "attempt": {attempt}, "seconds": {round(seconds, 6)!r}{more}}}'
+        )
 
-def is_no_repetition(record: logging.LogRecord) -> bool:
-    """A filter, for handlers of people's terminals: one record for all messages of a batch that failed alike."""
-    return getattr(record, "alike", 1) != 0
+    def _time(self, at: float) -> str:
+        """As datetime makes it, but for the date, the clock and the zone, which are the same for a second."""
+        second = int(at)
+        thousandths = round((at - second) * 1e6) // 1000
+        if thousandths == 1000:
+            second, thousandths = second + 1, 0
+        clock, zone = self._clock.of(second)
+        return f"{clock}.{THOUSANDTHS[thousandths]}{zone}"
+
+
+THOUSANDTHS = [f"{number:03d}" for number in range(1000)]
+_quoted = json.encoder.encode_basestring_ascii
+
+
+def _clock_and_zone(second: int) -> tuple[str, str]:
+    text = datetime.fromtimestamp(second).astimezone().isoformat()
+    return text[:19], text[19:]
+
+
+T = TypeVar("T")
+
+
+class PerSecond(Generic[T]):
+    """What is made of a second, kept until the next one."""
+
+    def __init__(self, make: Callable[[int], T]):
+        self._make = make
+        self._latest: tuple[int, T] | None = None
+
+    def of(self, second: int) -> T:
+        latest = self._latest
+        if latest is None or latest[0] != second:
+            self._latest = latest = second, self._make(second)
+        return latest[1]
 
 
 class Mark(NamedTuple):
@@ -104,7 +160,7 @@ OVER_THE_KEY = "\r"
 """Ahead of the line that answers a Ctrl-C, as the terminal has shown ``^C`` there."""
 
 
-class ConsoleFormatter(logging.Formatter):
+class ConsoleFormatter(DoneFormatter):
     """One aligned line for each event of a message, for people who watch: ``14:03:07 ✓ send_receipt  33 ms  order 42``.
 
     By default it is coloured if standard output is a terminal that can be and NO_COLOR is not set, and as wide as the
@@ -116,7 +172,7 @@ class ConsoleFormatter(logging.Formatter):
         self._colored = has_colors() if colored is None else colored
         self._width = _Width(width)
         self._names = _Names()
-        self._second, self._clock = 0, ""
+        self._clock = PerSecond(lambda second: self._paint(time.strftime("%H:%M:%S", time.localtime(second)), DIM))
 
     def format(self, record: logging.LogRecord) -> str:
         width = self._width.at(record.created)
@@ -128,16 +184,28 @@ class ConsoleFormatter(logging.Formatter):
         trace = _traceback_of(self, record)
         return f"{line}\n{trace}" if trace else line
 
+    def done(self, about: Done) -> str:
+        at, _, _, command, id, _, seconds, description = about
+        columns, room = self._columns(MARKS["done"], at, plain(command), round(seconds, 6), self._width.at(at))
+        return self._line(columns, *_fitting(one_line(description), plain(id)[-SHORT_ID:], room))
+
     def _of_message(self, record: logging.LogRecord, mark: Mark, width: float) -> str:
         about = vars(record)
-        name, seconds = self._names.short(about["command"]), about.get("seconds")
+        columns, room = self._columns(mark, record.created, about["command"], about.get("seconds"), width)
+        return self._line(columns, *self._fitted(record, mark, room))
+
+    def _columns(self, mark: Mark, at: float, command: str, seconds: float | None, width: float) -> tuple[str, float]:
+        """The time, the symbol, the name and how long it ran, and the room behind them."""
+        name = self._names.short(command)
         took = lasted(seconds) if seconds else ""
-        columns = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
-        took = f"{took:>{max(columns - len(name), GAP + len(took))}}"
-        text, id = self._fitted(record, mark, width - INDENT - len(name) - len(took) - GAP)
+        most = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
+        took = took.rjust(max(most - len(name), GAP + len(took)))
         colour = mark.colour if mark.colour in (RED, YELLOW) else ""
-        line = f"{self._prefix(record, mark)}{self._paint(name, colour)}{self._paint(took, DIM)}"
-        return "  ".join(part for part in (line, text, self._paint(id, DIM)) if part).rstrip()
+        columns = f"{self._prefix(at, mark)}{self._paint(name, colour)}{self._paint(took, DIM)}"
+        return columns, width - INDENT - len(name) - len(took) - GAP
+
+    def _line(self, columns: str, text: str, id: str) -> str:
+        return "  ".join([part for part in (columns, text, self._paint(id, DIM)) if part]).rstrip()
 
     def _fitted(self, record: logging.LogRecord, mark: Mark, room: float) -> tuple[str, str]:
         """What a line says behind its columns, and the end of the id, in as many characters as there is room for.
@@ -146,10 +214,8 @@ class ConsoleFormatter(logging.Formatter):
         """
         about, is_failure = vars(record), mark.symbol == "✗"
         text, id = _words(about, mark), (about.get("message_id") or "")[-SHORT_ID:]
-        if not text or len(text) + GAP + len(id) <= room:
-            return text, id
-        if not is_failure:
-            return _cut(text, room), ""
+        if not is_failure or len(text) + GAP + len(id) <= room:
+            return _fitting(text, id, room)
         room -= GAP + len(id)
         if record.exc_info or record.exc_text:
             return _cut(text, room), id
@@ -162,7 +228,7 @@ class ConsoleFormatter(logging.Formatter):
         if record.levelno <= logging.DEBUG:
             text = self._paint(text, DIM)
         is_by_key = getattr(record, "event", "") == "stopping" and self._width.of_terminal
-        return f"{OVER_THE_KEY if is_by_key else ''}{self._prefix(record, mark)}{text}"
+        return f"{OVER_THE_KEY if is_by_key else ''}{self._prefix(record.created, mark)}{text}"
 
     def _banner(self, rows: Sequence[tuple[str, str, str]], width: float) -> str:
         """The rows of a consumer's start; each heading once."""
@@ -178,12 +244,8 @@ class ConsoleFormatter(logging.Formatter):
             last = heading
         return "\n".join(lines)
 
-    def _prefix(self, record: logging.LogRecord, mark: Mark) -> str:
-        second = int(record.created)
-        if second != self._second:  # two threads may both do it
-            clock = time.strftime("%H:%M:%S", time.localtime(second))
-            self._second, self._clock = second, self._paint(clock, DIM)
-        return f"{self._clock} {self._paint(mark.symbol, mark.colour)} "
+    def _prefix(self, at: float, mark: Mark) -> str:
+        return f"{self._clock.of(int(at))} {self._paint(mark.symbol, mark.colour)} "
 
     def _paint(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colored and colour and text else text
@@ -223,6 +285,11 @@ def _wrapped(text: str, room: float) -> str:
         return text
     wrap = partial(textwrap.wrap, width=max(20, int(room)), break_long_words=False, break_on_hyphens=False)
     return "\n".join(one for line in text.split("\n") for one in wrap(line) or [""])
+
+
+def _fitting(text: str, id: str, room: float) -> tuple[str, str]:
+    """A text and an id, or if there is not so much room the beginning of the text."""
+    return (text, id) if not text or len(text) + GAP + len(id) <= room else (_cut(text, room), "")
 
 
 def _cut(text: str, room: float) -> str:

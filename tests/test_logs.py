@@ -10,7 +10,8 @@ from io import StringIO
 import pytest
 
 from djqueue.decorators import queue_command
-from djqueue.logs import KEYS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, is_no_repetition, lasted
+from djqueue.log_handlers import is_no_repetition
+from djqueue.logs import KEYS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, lasted
 from djqueue.policies.outcomes import Outcome
 from tests.support.consumer import only
 from tests.support.documents import ROOT

@@ -11,7 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from djqueue.messages.envelope import new_id
-from djqueue.utils import plain, quick
+from djqueue.utils import plain, value
 
 READY, DELAYED, LEASED, FAILED, DONE = "ready", "delayed", "leased", "failed", "done"
 EMPTY = "empty"
@@ -19,7 +19,7 @@ PAGE = 500
 """Records per call, where all are wanted."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry:
     """What a queue holds. The body is written once; only the envelope around it changes."""
 
@@ -54,7 +54,7 @@ class Entry:
     """What waits with it when it is released: HOLD_ORDER or HOLD_LANE for the delay, HOLD_PAUSE until it is resumed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lease:
     """An entry that a consumer holds until a moment, with the proof."""
 
@@ -71,9 +71,6 @@ class Lease:
     """Whether the store takes the entry to be running: if the lease runs out, that start is lost. An entry
     that does not begin with its claim, is not the first of its run, or was lost before, begins with ``begin``."""
 
-
-new_entry, new_lease = quick(Entry), quick(Lease)
-"""Make an entry and a lease, by position: for claims, which make many."""
 
 Leases = Lease | Sequence[Lease]
 """What the verbs take that settle: one lease, or many."""

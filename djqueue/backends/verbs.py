@@ -72,6 +72,8 @@ class QueueVerbs:
     """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
     notifies: bool = False
     """Whether :meth:`wait_for_work` ends early when work comes, so that an idle consumer need not look often."""
+    settles_with_claim: bool = False
+    """Whether :meth:`exchange` is one round trip, so that a busy consumer settles with its next claim."""
     poll: float = 0.1
     """Seconds between two looks of :meth:`reserve` at an empty queue."""
     bytes_at_once: float = inf

@@ -21,7 +21,7 @@ from django.db import connections
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.isolation import leave_in_children
+from djqueue.consumer.database_connections import follow_connections
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.exceptions import StoreError
@@ -81,7 +81,7 @@ class Consumer:
         if limit is not None:
             whole(limit, "limit", least=1)
         self._refuse_transactions()
-        leave_in_children()
+        follow_connections()
         autodiscover()
         if not registry:
             say(logging.WARNING, "There are no commands: they live in commands.py of the apps in INSTALLED_APPS")

@@ -37,7 +37,7 @@ class ControlChannel(Loop):
     not answered from a snapshot. All queues are of one server: a server that does not answer delays no other.
     """
 
-    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight):
+    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight, seen_through: set[str] | None = None):
         super().__init__(f"djqueue-controlchannel-{queues[0].alias}")
         self.stopping = False
         """Whether the consumer wants to stop."""
@@ -46,7 +46,7 @@ class ControlChannel(Loop):
         self._reports: dict[Held, Progress] = {}
         self._watched: dict[Held, Event] = {}
         self._beginning: dict[Held, Event] = {}
-        self.seen_through: set[str] = set()
+        self.seen_through: set[str] = set() if seen_through is None else seen_through
         """Commands whose first starts need not be noted."""
 
     def report(self, held: Held, progress: Progress) -> None:
@@ -137,7 +137,9 @@ class ControlChannels(PerServer[ControlChannel]):
     def __init__(
         self, servers: Iterable[Sequence[BaseQueue]], in_flight: InFlight, shorten: Callable[[], None], patience: int
     ):
-        super().__init__(servers, lambda queues: ControlChannel(queues, in_flight))
+        self.seen_through: set[str] = set()
+        """Commands whose first starts need not be noted."""
+        super().__init__(servers, lambda queues: ControlChannel(queues, in_flight, self.seen_through))
         self._shorten = shorten
         self._patience = patience
 
@@ -145,7 +147,8 @@ class ControlChannels(PerServer[ControlChannel]):
         return ConsumerControl(held, self.of(held.queue), self._shorten, self._patience)
 
     def saw_through(self, held: Held) -> None:
-        self.of(held.queue).saw_through(held)
+        if held.lease.entry.command not in self.seen_through:
+            self.of(held.queue).saw_through(held)
 
 
 def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:
@@ -169,13 +172,9 @@ class ConsumerControl(Control):
     """Answers the questions of a command at once, from what the consumer knows."""
 
     def __init__(self, held: Held, control_channel: ControlChannel, shorten: Callable[[], None], patience: int = 1):
-        super().__init__(held.queue, held.lease)
-        self.patience = patience
-        self._held = held
-        self._channel = control_channel
-        self._shorten = shorten
-        self._gate, self._counted, self._left = held.lease.entry.gate, held.lease, held.since
-        self.throttled = bool(self._gate) and Gate.read(self._gate).margin < inf
+        self.queue, self.lease, self._held = held.queue, held.lease, held
+        self._channel, self._shorten, self.patience = control_channel, shorten, patience
+        self._counted, self._left = held.lease, held.since
 
     def begin(self, policy: Policy) -> None:
         if not self._held.lease.begun:
@@ -195,11 +194,19 @@ class ConsumerControl(Control):
         return self._channel.stopping
 
     @property
+    def throttled(self) -> bool:  # type: ignore[override]
+        return self._margin < inf
+
+    @property
+    def _margin(self) -> float:
+        """The seconds that it may wait before it begins."""
+        gate = self._held.lease.entry.gate
+        return Gate.read(gate).margin if gate else inf
+
+    @property
     def late(self) -> float:
-        if not self.throttled:
-            return 0.0
         waited = clock() - self._left
-        return waited if waited > PROMPT * Gate.read(self._gate).margin else 0.0
+        return waited if waited > PROMPT * self._margin else 0.0
 
     def defer(self, controls: Sequence[Self], seconds: float) -> bool:
         asked = clock()

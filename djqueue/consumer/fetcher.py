@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import exp, inf
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed
@@ -16,7 +16,7 @@ from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
 from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import RunLimit, Settlers
+from djqueue.consumer.settler import Completed, RunLimit, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.reporting import report
 from djqueue.utils import clock, tell
@@ -62,7 +62,7 @@ class Prefetch:
         finished = self._pool.finished
         if self._at is not None and now > self._at:
             passed = now - self._at
-            weight = 1 - math.exp(-passed / HORIZON)
+            weight = 1 - exp(-passed / HORIZON)
             self._rate += weight * ((finished - self._finished) / passed - self._rate)
         self._at, self._finished = now, finished
         return min(MOST_AHEAD, int(self._rate * HORIZON))
@@ -114,6 +114,7 @@ STALE = 1.0  # seconds after which a message that no worker began goes back to t
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
 SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for other held messages to be settled
 LOOK = 0.002  # seconds between two looks at other threads
+LONGEST_UNSETTLED = 0.05  # seconds for which what is done may wait for the next claim
 PRESENTLY = 0.01  # seconds: an entry that can be claimed within this time is there, but another process is claiming it
 UNANSWERED = 1.0  # seconds: if a claim takes longer to fail, its server is away, and so are the server's other queues
 PRECISELY = 1.0  # seconds by which the moment that is awaited must change to be logged again
@@ -144,41 +145,63 @@ class Fetcher(Loop):
         self._pace = pace
         self._strict = strict
         self._prefetch = Prefetch(hands.pool)
+        self._completed = {
+            id(queue): hands.settlers.of(queue).completed(queue) for queue in queues if queue.settles_with_claim
+        }
+        """What is done of those queues that are settled with a claim."""
         self._ahead = self._idle = 0
-        self._awaited = math.inf
+        self._awaited = inf
         """When the next message was said to be due (epoch seconds)."""
         self._roused = threading.Event()
         self.dry: float | None = None
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
+        self._asked = inf
+        """When the first queue was asked in this tick."""
 
     def tick(self) -> float:
+        self._await_completed(True)
+        try:
+            self._tick()
+        except BaseException:
+            self._await_completed(False)
+            raise
+        return 0
+
+    def _await_completed(self, awaited: bool) -> None:
+        """Have workers leave what is done for this thread to settle, or else for the settler."""
+        for completed in self._completed.values():
+            completed.awaited = awaited
+            if completed.waiting and not awaited:
+                self._hands.settlers.of(completed.queue).wake()
+
+    def _tick(self) -> None:
         limit = self._hands.run_limit.take(self._wanted())
         if limit <= 0:
             self._await_room()
-            return 0
-        began = time.monotonic()
+            return
+        self._asked = inf
         self._roused.clear()
         claims = self._claim(limit)
         if any(claims):
             self.dry = None
             self._pace.reset()
-            return 0
+            return
         again = min(claimed.retry_after for claimed in claims)
         if not again and not self._idle:  # entries are there, but none is to be claimed that would wait for a worker
             self._await_room()
-            return 0
+            return
         failing = [failure_backoff.left for failure_backoff in self._alone.values() if failure_backoff.count]
         if again > PRESENTLY and not failing:
             if self.dry is None:
                 for queue in self._queues:
                     signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
             self._tell_what_is_awaited(claims, again)
-            self.dry = began
+            self.dry = self._asked
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
         sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
         pause = self._pace.longest if sleeps else self._pace.next()
+        self._await_completed(False)
         self._nap(min([pause, *failing]), again)
-        return 0
 
     def _tell_what_is_awaited(self, claims: Sequence[Claimed], again: float) -> None:
         """Log until when there is nothing to claim, as far as that is known, whenever it has changed."""
@@ -189,8 +212,8 @@ class Fetcher(Loop):
             self._awaited = due
             throttled = any(claimed.reason for claimed in claims)
             cause = "the throttle of a queue" if throttled else "a delay, a lane or a throttle"
-            until = f"; the next in {again:.1f} s, by {cause}" if again < math.inf else ""
-            about = {"event": "idle", "queue": aliases, **({"delay": again} if again < math.inf else {})}
+            until = f"; the next in {again:.1f} s, by {cause}" if again < inf else ""
+            about = {"event": "idle", "queue": aliases, **({"delay": again} if again < inf else {})}
             tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 
     def rouse(self) -> None:
@@ -198,7 +221,11 @@ class Fetcher(Loop):
         self._roused.set()
 
     def on_stop(self) -> None:
-        """Close the queues: some backends received entries while they slept, which no claim has taken yet."""
+        """Leave what is done to the settler, and close the queues.
+
+        Some backends received entries while they slept, which no claim has taken yet.
+        """
+        self._await_completed(False)
         for queue in self._queues:
             with suppress(Exception):
                 queue.close()
@@ -214,14 +241,22 @@ class Fetcher(Loop):
         return self._idle + self._ahead - pool.waiting
 
     def _await_room(self) -> None:
-        if self._hands.pool.room.wait(0.1):
+        if self._hands.pool.room.wait(LONGEST_UNSETTLED):
             return
+        self._settle()
         waiting_since = clock() - STALE
         if any(
             held.began is None and held.verdict is None and not held.behind and held.since < waiting_since
             for held in self._hands.in_flight
         ):
             self.hand_back("every worker is busy")
+
+    def _settle(self, but: BaseQueue | None = None) -> None:
+        """Settle what is done, except of the queue that is settled with a claim."""
+        for completed in self._completed.values():
+            if completed.waiting and completed.queue is not but:
+                with suppress(Exception):  # the settler tries again, and reports it
+                    self._exchange(completed, 0, 0)
 
     def hand_back(self, reason: str) -> None:
         """Give back messages that no worker has begun. That counts as no attempt; they keep their places."""
@@ -236,7 +271,7 @@ class Fetcher(Loop):
             for queue in [one for one in self._queues if not self._alone[id(one)].left] or list(self._queues):
                 asked = clock()
                 try:
-                    claims.append(queue.claim(limit, hands.lease or queue.lease, hands.owner, ahead, begin=False))
+                    claims.append(self._claim_from(queue, limit, ahead))
                 except Exception as error:
                     failed.append((queue, error))
                     if clock() - asked > UNANSWERED:
@@ -247,14 +282,32 @@ class Fetcher(Loop):
                         break  # the other queues are asked at the next tick
         finally:
             surplus = self._pay(sum(map(len, claims)) - limit)
-        self._pass_over(failed, claims)
-        if claims[-1]:
-            self._had_its_turn(queue)
-            self._take(queue, claims[-1], asked, surplus)
+        try:
+            self._pass_over(failed, claims)
+            if claims[-1]:
+                self._had_its_turn(queue)
+                self._take(queue, claims[-1], asked, surplus)
+                self._settle(but=queue)
+        finally:  # behind _take(), by which entries that were claimed again may go on
+            for completed in self._completed.values():
+                hands.settlers.of(completed.queue).settle_refused(completed)
         for _, reason in failed:
             if is_for_want(reason):  # not the queue's fault: this process is at its limits
                 raise reason
         return claims
+
+    def _claim_from(self, queue: BaseQueue, limit: int, ahead: int) -> Claimed:
+        if (completed := self._completed.get(id(queue))) is not None:
+            claimed = self._exchange(completed, limit, ahead)
+            self._asked = min(self._asked, completed.taken)
+            return claimed
+        hands, self._asked = self._hands, min(self._asked, time.monotonic())
+        return queue.claim(limit, hands.lease or queue.lease, hands.owner, ahead, begin=False)
+
+    def _exchange(self, completed: Completed, limit: int, ahead: int) -> Claimed:
+        hands, queue = self._hands, completed.queue
+        lease = hands.lease or queue.lease
+        return hands.settlers.of(queue).exchange(completed, limit, lease, hands.owner, ahead)
 
     def _pass_over(self, failed: list[tuple[BaseQueue, Exception]], claims: list[Claimed]) -> None:
         """A queue that fails delays no other; if no queue answers, the store is away, which is reported once."""
@@ -325,6 +378,7 @@ class Fetcher(Loop):
             self.hand_back("a suspect is claimed alone")
             self._put_back(held, "a suspect is claimed alone")
         elif len(held) == 1 and quarantine.admit(held[0]):
+            self._await_completed(False)  # what is done must be settled before the suspect runs
             self._await(quarantine.alone, SUSPECT_PAUSE)
             self._submit(held)
             self._await(lambda: not quarantine.occupied, SUSPECT_WAIT)

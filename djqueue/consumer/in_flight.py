@@ -102,6 +102,8 @@ class Held:
 
 def units_of(taken: Sequence[Held]) -> list[list[Held]]:
     """The leases by unit, which one worker runs in order: a run of a lane, or one lease alone."""
+    if not any(held.lease.run for held in taken):
+        return [[held] for held in taken]
     units: dict[object, list[Held]] = {}
     for held in taken:
         unit = units.setdefault(held.lease.run or held, [])
@@ -116,7 +118,7 @@ class InFlight:
     def __init__(self) -> None:
         self._held: set[Held] = set()
         self.changed = time.monotonic()
-        """When a lease was last settled."""
+        """When a lease was last settled: what a claim found before may be less than there is now."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -145,8 +147,10 @@ class InFlight:
         self._held.difference_update(again)
         return again
 
-    def drop(self, settled: Iterable[Held]) -> None:
-        self.changed = time.monotonic()  # first: a thread that sees no lease held must see this too
+    def drop(self, settled: Iterable[Held], at: float | None = None) -> None:
+        """Hold these no more: they were settled just now, or at a moment of the monotonic clock."""
+        # First: a thread that sees no lease held must see this too.
+        self.changed = time.monotonic() if at is None else max(at, self.changed)
         self._held.difference_update(settled)
 
     def running(self) -> list[Held]:

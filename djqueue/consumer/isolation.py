@@ -14,11 +14,6 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, Any
-from weakref import WeakSet
-
-from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.backends.signals import connection_created
 
 from djqueue.consumer.in_flight import Held
 from djqueue.messages.failures import kind_of, text_of
@@ -231,45 +226,3 @@ def _start(into: int) -> subprocess.Popen:
         env=environment,
         start_new_session=True,  # it gets no Ctrl-C, and its signals to its own group reach no other process
     )
-
-
-# ---- A child that a command forks has none of the consumer's database connections. A server sees that a client is gone
-#      when no process has its socket: a child that outlives a killed consumer would keep its transactions and locks
-
-_opened: WeakSet[BaseDatabaseWrapper] = WeakSet()
-"""Connections of Django, of all threads."""
-_left: list[Any] = []
-"""Connections of drivers that a child has left: nothing must be sent to their servers."""
-
-
-def leave_in_children() -> None:
-    """Have children of this process, from now on, begin with no connection; calling it again changes nothing."""
-    connection_created.connect(_note, dispatch_uid=__name__)
-
-
-def _note(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    _opened.add(connection)
-
-
-def _leave_all() -> None:
-    ours = connections.all(initialized_only=True)
-    for connection in list(_opened):
-        if (descriptor := _descriptor_of(connection.connection)) is not None:
-            _left.append(connection.connection)
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, descriptor)
-            os.close(nowhere)
-            if connection in ours:
-                del connections[connection.alias]  # the next statement of the child opens one of its own
-
-
-def _descriptor_of(raw: object) -> int | None:
-    """The descriptor of the socket to a server; None for a closed connection, and for SQLite, which has no socket."""
-    fileno = getattr(raw, "fileno", None) or getattr(getattr(raw, "_sock", None), "fileno", None)
-    try:
-        return None if fileno is None or (number := fileno()) < 0 else number
-    except Exception:  # each driver has its own for what is closed
-        return None
-
-
-os.register_at_fork(after_in_child=_leave_all)

@@ -9,19 +9,17 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
-from itertools import takewhile
 from math import inf
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
 
 from django.db import connections
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue.backends.entries import log_extra
+from djqueue.consumer.database_connections import mend_connections
 from djqueue.consumer.in_flight import Held
 from djqueue.consumer.loop import Member, is_for_want
 from djqueue.messages.failures import kind_of, release
@@ -34,11 +32,6 @@ from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
 
-BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
-    "postgresql": lambda link: link.info.transaction_status != 0,
-    "sqlite": lambda link: link.in_transaction,
-}
-"""Whether there is a transaction that Django does not know of, by vendor; the driver of MySQL cannot tell."""
 LOOK = 0.1  # seconds between two looks whether the process is still at its limits
 MENDED = 1.0  # seconds for which a connection that was mended after a command needs no mending before the next one
 MOST_TRIES = 10
@@ -152,50 +145,23 @@ class Worker(Member):
 
     def _serve(self, unit: list[Held]) -> bool:
         """Run a unit, finishing each message as it ends; False if this thread was left behind meanwhile."""
-        self.unit = list(unit)
+        self.unit, rest = list(unit), unit
         for held in unit:
             held.worker = self
-        for held, verdict in self._verdicts(unit):
-            if not self._pool.let_go(self, held):
-                return False
-            try:
-                self._pool.finish(held, verdict)
-            except BaseException as error:  # nothing may end the thread
-                tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
-        return True
-
-    def _verdicts(self, unit: list[Held]) -> Iterator[tuple[Held, Verdict]]:
-        """The verdict on each message as it ends; on the rest too, if that must not begin."""
-        if len(unit) == 1:
-            yield unit[0], self._begin(unit)[0]
-            return
-        begun = 0
-        while begun < len(unit):
-            rest = unit[begun:]
-            batch = rest if len(rest) == 1 else rest[: batch_of([held.lease for held in rest])]
-            verdicts = self._begin(batch)
-            begun += len(batch)
-            untried = self._why_not(batch, verdicts, unit[begun:]) if begun < len(unit) else None
-            yield from zip(batch, verdicts, strict=True)
-            if untried is not None:
-                for held in unit[begun:]:
+        while rest:
+            size = 1 if len(rest) == 1 else batch_of([held.lease for held in rest])
+            batch, rest, now = rest[:size], rest[size:], clock()
+            for held in batch:
+                held.began = now
+            verdicts = self._execute(batch, now)
+            if rest and (untried := self._why_not(batch, verdicts, rest)) is not None:
+                for held in rest:
                     report(held.queue, held.lease, untried)
-                yield from ((held, untried) for held in unit[begun:])
-                return
-
-    def _begin(self, batch: Sequence[Held]) -> list[Verdict]:
-        """Run a batch, but for leases that may have run out."""
-        now = clock()
-        for held in batch:
-            held.began = now
-        ours = [*takewhile(lambda held: not held.lapsed(now), batch)]
-        verdicts = self._execute(ours) if ours else []
-        for verdict in verdicts:
-            if verdict.exception is not None:
-                release([verdict.exception])  # now, as its frames may hold much memory
-        for held in batch[len(ours) :]:
-            report(held.queue, held.lease, LAPSED)
-        return verdicts + [LAPSED] * (len(batch) - len(ours))
+                batch, rest, verdicts = batch + rest, [], verdicts + [untried] * len(rest)
+            for held, verdict in zip(batch, verdicts, strict=True):
+                if not self._pool.finish_of(self, held, verdict):
+                    return False
+        return True
 
     def _recover(self, unit: Sequence[Held]) -> None:
         """After a failure free the frames of its exception, and begin nothing while this process is at its limits."""
@@ -221,17 +187,19 @@ class Worker(Member):
             return BEHIND
         return why_not([held.lease for held in batch], verdicts, rest[0].lease)
 
-    def _execute(self, batch: Sequence[Held]) -> list[Verdict]:
-        first, controls = batch[0], [self._pool.control(held) for held in batch]
-        now = first.began or clock()
+    def _execute(self, batch: Sequence[Held], now: float) -> list[Verdict]:
+        """A verdict for each message of a batch, which is run but for leases that may have run out."""
+        for held in batch:
+            if held.lapsed(now):
+                return self._execute_before(held, batch, now)
         if now - self._mended > MENDED:
             mend_connections()
+        first, controls = batch[0], [self._pool.control(held) for held in batch]
         try:
-            isolate = self._pool.isolate
-            if isolate is not None and len(batch) == 1 and first.suspect:
-                if (verdict := isolate(first, controls[0])) is not None:
+            if first.suspect and len(batch) == 1 and self._pool.isolate is not None:
+                if (verdict := self._pool.isolate(first, controls[0])) is not None:
                     return [verdict]
-            return execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
+            verdicts = execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
         except BaseException as error:  # not of the command: execute_batch() judges those; nothing may end the thread
             extra = log_extra(first.queue.alias, first.lease.entry)
             tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
@@ -239,7 +207,20 @@ class Worker(Member):
         finally:
             mend_connections()
             self._mended = now
-            self._pool.keep(self)
+            if self.slot.shard != self.tied:
+                self._pool.keep(self)
+        for verdict in verdicts:
+            if verdict.exception is not None:
+                release([verdict.exception])  # now, as its frames may hold much memory
+        return verdicts
+
+    def _execute_before(self, lapsed: Held, batch: Sequence[Held], now: float) -> list[Verdict]:
+        """Run the messages before one whose lease may have run out; behind it nothing must begin."""
+        ours, others = batch[: batch.index(lapsed)], batch[batch.index(lapsed) :]
+        verdicts = self._execute(ours, now) if ours else []
+        for held in others:
+            report(held.queue, held.lease, LAPSED)
+        return verdicts + [LAPSED] * len(others)
 
     def _await(self, coroutine: Coroutine) -> object:
         """Run a coroutine on the event loop of this thread, which its async commands share."""
@@ -272,31 +253,6 @@ def _failures(verdicts: Sequence[Verdict]) -> list[BaseException]:
     return [verdict.exception for verdict in verdicts if verdict.exception is not None]
 
 
-def mend_connections() -> None:
-    """Close database connections that are broken or too old, around every command, as Django does around requests.
-
-    A connection that a command left in an open transaction is closed too.
-    """
-    for connection in connections.all(initialized_only=True):
-        try:
-            _mend(connection)
-        except Exception:
-            tell(logger, logging.WARNING, "A database connection is broken, and is replaced", exc_info=True)
-            with suppress(Exception):
-                connection.close()
-
-
-def _mend(connection: BaseDatabaseWrapper) -> None:
-    if connection.in_atomic_block:
-        connection.close()
-        del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
-    else:
-        connection.close_if_unusable_or_obsolete()
-        is_begun = BEGUN_BY_HAND.get(connection.vendor)
-        if is_begun is not None and connection.connection is not None and is_begun(connection.connection):
-            connection.close()
-
-
 class Pool:
     """Workers that share one inbox of units. A worker calls ``finish(held, verdict)`` for each lease that it ran."""
 
@@ -309,7 +265,7 @@ class Pool:
         isolate: Callable[[Held, Control], Verdict | None] | None = None,
     ):
         self._inbox: SimpleQueue[list[Held] | None] = SimpleQueue()
-        self._finish = finish
+        self.finish = finish
         self.control = control
         """Makes the control that the command of a held lease can ask."""
         self.recall = recall
@@ -400,14 +356,18 @@ class Pool:
                     worker.unit = []
             return left
 
-    def let_go(self, worker: Worker, held: Held) -> bool:
-        """Take a finished lease from the worker; False if the worker was left behind meanwhile."""
+    def finish_of(self, worker: Worker, held: Held, verdict: Verdict) -> bool:
+        """Finish a lease that the worker ran; False if the worker was left behind meanwhile."""
         with self._lock:
-            ours = held in worker.unit
-            if ours:
-                worker.unit.remove(held)
-                worker.finished += not worker.unit
-            return ours
+            if held not in worker.unit:
+                return False
+            worker.unit.remove(held)
+            worker.finished += not worker.unit
+        try:
+            self.finish(held, verdict)
+        except BaseException as error:  # nothing may end the thread
+            tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
+        return True
 
     def submit(self, units: Sequence[list[Held]], low_water: int = 0) -> None:
         """Give units to the workers; :attr:`room` is set when no more than ``low_water`` are left."""
@@ -435,25 +395,19 @@ class Pool:
         return units
 
     def next(self, worker: Worker | None = None) -> list[Held] | None:
+        """The next unit for a worker, which waits for it; None: end."""
+        if self._inbox.qsize() <= self._low_water + 1 and not self.room.is_set():
+            self.room.set()
         unit = (self._for_its_shard(worker) or _left_in(worker)) if worker is not None else None
-        unit = unit or self._inbox.get()
-        if self._inbox.qsize() <= self._low_water:
-            self.room.set()
-        return unit
-
-    def finish(self, held: Held, verdict: Verdict) -> None:
-        self._finish(held, verdict)
-        if self._inbox.empty():
-            self.room.set()
+        return unit or self._inbox.get()
 
     # ---- workers that keep a handler
 
     def keep(self, worker: Worker) -> None:
         """Send the units for the shard of its handler to this worker, if it keeps one."""
-        if worker.slot.shard != worker.tied:
-            with self._lock:
-                if worker in self.workers:
-                    self._affinity.tie(worker)
+        with self._lock:
+            if worker in self.workers:
+                self._affinity.tie(worker)
 
     def _for_its_shard(self, worker: Worker) -> list[Held]:
         """The unit that comes while the worker lingers; empty if it must part from its handler and run other units."""

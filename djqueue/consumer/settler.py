@@ -5,26 +5,52 @@ from __future__ import annotations
 import logging
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
-from djqueue.backends.base import BaseQueue, Lease
+from djqueue import signals
+from djqueue.backends.base import BaseQueue, Claimed, Lease
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, how_to_log, pause_after, recycle_connections
 from djqueue.messages.failures import text_of
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.running.settle import proof_of, settle_alike
+from djqueue.running.settle import announce, proof_of, settle_alike
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
 
+DONE = Outcome.DONE
 BATCH = 1000  # verdicts per flush
 IDLE = 3600.0  # seconds
 
 
+class Completed:
+    """Messages of one queue that are done, and of which only that is to be told: a fetcher does it with its claim."""
+
+    def __init__(self, queue: BaseQueue):
+        self.queue = queue
+        self.waiting: deque[Held] = deque()
+        self.awaited = False
+        """Whether a fetcher is about to take them; otherwise the settler does."""
+        self.taken = 0.0
+        """When a fetcher took some, or would have (monotonic)."""
+        self.refused: list[Held] = []
+        """Those of which the store answered that they are not held by these leases any more."""
+
+    def take(self) -> list[Held]:
+        """Take up to a thousand of them, from any thread."""
+        taken: list[Held] = []
+        with suppress(IndexError):
+            while len(taken) < BATCH:
+                taken.append(self.waiting.popleft())
+        return taken
+
+
 class Settler(Loop):
-    """One thread settles for all workers.
+    """One thread settles for all workers, except what fetchers settle with their claims.
 
     Workers never wait for the store, and batches form by themselves: verdicts gather while a flush is on its way.
     A verdict that could not be settled is tried again; its lease is extended meanwhile.
@@ -38,33 +64,95 @@ class Settler(Loop):
         """Called when an entry of a lane was settled: entries that wait in that lane may be claimed now."""
         self._lock = threading.Lock()
         self._pending: dict[tuple[int, str], PendingVerdicts] = {}
+        self._completed: dict[int, Completed] = {}
 
     def __len__(self) -> int:
-        return sum(len(lane.waiting) for lane in list(self._pending.values()))
+        apart = sum(len(pending.waiting) for pending in list(self._pending.values()))
+        return apart + sum(len(completed.waiting) for completed in list(self._completed.values()))
+
+    def completed(self, queue: BaseQueue) -> Completed:
+        """What is done of a queue, for the fetcher that claims from it."""
+        if (completed := self._completed.get(id(queue))) is None:
+            completed = self._completed.setdefault(id(queue), Completed(queue))
+        return completed
 
     def add(self, held: Held, verdict: Verdict) -> None:
         """Add a verdict, from any thread. The first one counts: a message may have been handed back while it ran."""
-        verb = verdict.outcome.effect.verb
         with self._lock:
             if held.verdict is not None:
                 return
             held.verdict = verdict
-            if (lane := self._pending.get((id(held.queue), verb))) is None:
-                lane = self._pending[id(held.queue), verb] = PendingVerdicts(held.queue, verb, self._owner)
-        lane.waiting.append(held)
-        self.wake()
+        if verdict.outcome is DONE and not verdict.keep and not signals.completed.receivers:
+            completed = self._completed.get(id(held.queue)) or self.completed(held.queue)
+            completed.waiting.append(held)
+            if not completed.awaited:
+                self.wake()
+        else:
+            self._pending_of(held.queue, verdict.outcome.effect.verb).waiting.append(held)
+            self.wake()
+
+    def _pending_of(self, queue: BaseQueue, verb: str) -> PendingVerdicts:
+        key = id(queue), verb
+        if (pending := self._pending.get(key)) is None:
+            pending = self._pending.setdefault(key, PendingVerdicts(queue, verb, self._owner))
+        return pending
 
     @property
     def starves(self) -> bool:
         return super().starves or any(lane.starvation.lasts for lane in list(self._pending.values()))
 
     def tick(self) -> float:
-        return min((lane.flush(self._done) for lane in list(self._pending.values())), default=IDLE)
+        for completed in list(self._completed.values()):
+            if not completed.awaited and completed.waiting:
+                self._pending_of(completed.queue, DONE.effect.verb).waiting.extend(completed.take())
+        pauses = [pending.flush(self._done) for pending in list(self._pending.values())]
+        is_more = any(one.waiting and not one.awaited for one in self._completed.values())
+        return 0 if is_more else min([IDLE, *pauses])
 
     def _done(self, batch: list[Held]) -> None:
         self._in_flight.drop(batch)
         if any(held.lease.entry.gate for held in batch):
             self._opened()
+
+    def settle_all(self) -> None:
+        """Settle what is done from now on: no fetcher does."""
+        for completed in list(self._completed.values()):
+            completed.awaited = False
+        self.wake()
+
+    # ---- with the claim of a fetcher
+
+    def exchange(self, completed: Completed, limit: int, lease: float, owner: str, ahead: int) -> Claimed:
+        """Settle what is done of a queue and claim from it, in one round trip where the backend can."""
+        queue, batch = completed.queue, completed.take()
+        completed.taken = time.monotonic()
+        pairs = [(held.lease, held) for held in batch]
+        try:
+            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead)
+        except BaseException:
+            for held in batch:
+                held.in_doubt = True
+            self._settle_apart(queue, batch)
+            raise
+        if len(told) < len(pairs):
+            ours = {proof_of(lease) for lease in told}
+            completed.refused += [held for lease, held in pairs if proof_of(lease) not in ours]
+            pairs = [(lease, held) for lease, held in pairs if proof_of(lease) in ours]
+        if pairs:
+            self._in_flight.drop([held for _, held in pairs], completed.taken)  # what opened by that was claimed
+        if signals.completed.receivers:
+            announce(queue, [(lease, held.verdict) for lease, held in pairs if held.verdict is not None], told)
+        return claimed
+
+    def settle_refused(self, completed: Completed) -> None:
+        """Settle what is held by another lease by now, or by another consumer, which is then reported."""
+        if completed.refused:
+            refused, completed.refused = completed.refused, []
+            self._settle_apart(completed.queue, refused)
+
+    def _settle_apart(self, queue: BaseQueue, batch: Sequence[Held]) -> None:
+        self._pending_of(queue, DONE.effect.verb).waiting.extend(batch)
+        self.wake()
 
 
 class RunLimit:
@@ -72,6 +160,7 @@ class RunLimit:
 
     def __init__(self, limit: int | None = None):
         self._left = self._unrun = math.inf if limit is None else limit
+        self._is_set = limit is not None
         self._lock = threading.Lock()
 
     def take(self, wanted: int) -> int:
@@ -86,8 +175,9 @@ class RunLimit:
             self._left += count
 
     def ran(self) -> None:
-        with self._lock:
-            self._unrun -= 1
+        if self._is_set:
+            with self._lock:
+                self._unrun -= 1
 
     @property
     def spent(self) -> bool:
@@ -117,13 +207,13 @@ class Settlers(PerServer[Settler]):
 
     def finish(self, held: Held, verdict: Verdict) -> None:
         """Settle a message that a worker has run, or must not begin. From any thread."""
+        if verdict.outcome is DONE:
+            self._seen_through(held)
         if verdict.outcome.effect.counts:
             self._run_limit.ran()
         else:
             self._run_limit.give(1)
-        if verdict.outcome is Outcome.DONE:
-            self._seen_through(held)
-        self.add(held, verdict)
+        self._of[id(held.queue)].add(held, verdict)
 
 
 class PendingVerdicts:

@@ -121,6 +121,8 @@ class Supervisor:
             loop.stop()
         self.pool.room.set()
         _join(claimers)
+        for settler in self.settlers.loops:
+            settler.settle_all()
         self.pool.close()
         self.fetchers[0].hand_back("the consumer stops")
         self._claimed_last = time.monotonic()

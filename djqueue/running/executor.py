@@ -76,7 +76,7 @@ def _verdict_on(job: Job, result: Any) -> Verdict:
 
 def _done(job: Job, value: object) -> Verdict:
     ran = time.monotonic() - job.began
-    return Verdict(DONE, value=value, seconds=ran, description=job.description)
+    return Verdict(DONE, "", None, 0.0, False, job.description, value, ran)
 
 
 def _failed(job: Job, error: BaseException) -> Verdict:
@@ -129,11 +129,10 @@ def execute_batch(
             _tell_overrun(jobs[0], ends[0])
         for job, verdict in zip(jobs, ends, strict=True):
             verdicts[job.place] = _kept(queue, leases[job.place], job.keep, verdict) if job.keep else verdict
-    told = [
-        (lease, verdict)
-        for lease, verdict, control in zip(leases, verdicts, controls, strict=True)
-        if reports.isEnabledFor(verdict.outcome.effect.level) and not control.given_up
-    ]
+    told = []
+    for place, verdict in enumerate(verdicts):
+        if reports.isEnabledFor(verdict.outcome.effect.level) and not controls[place].given_up:
+            told.append((leases[place], verdict))
     if told:
         context.run(report_together, queue, told)  # in the context of the run: log filters find its metadata
     return verdicts

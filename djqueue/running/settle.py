@@ -43,8 +43,18 @@ def settle_alike(
     else:
         facts = [fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
         told = getattr(queue, verb)(leases, facts if any(facts) else ())
-    all_ours = len(told) == len(finished)
-    ours = set() if all_ours else {proof_of(lease) for lease in told}
+    announce(queue, finished, told, was_applied)
+
+
+def announce(
+    queue: BaseQueue,
+    finished: Finished,
+    held: Sequence[Lease],
+    was_applied: Callable[[Lease], bool] = lambda lease: False,
+) -> None:
+    """Send the signals of leases that were still ``held`` when they were settled, and report the others."""
+    all_ours = len(held) == len(finished)
+    ours = set() if all_ours else {proof_of(lease) for lease in held}
     for lease, verdict in finished:
         is_ours = all_ours or proof_of(lease) in ours or was_applied(lease)
         (_tell if is_ours else _tell_late)(queue, lease, verdict)

@@ -84,7 +84,7 @@ class TestFeeder:
         bench.fetcher._nap = lambda *times: waits.append(min(times))
         bench.pool.room.wait = waits.append  # for a worker that ends
         bench.fetcher.tick()
-        assert (waits, bench.fetcher.dry) == ([0.1], None)
+        assert (waits, bench.fetcher.dry) == ([0.05], None)
         bench.end(held)
         bench.settle()
         bench.fetcher.tick()
@@ -232,8 +232,8 @@ class TestWhatComesAgain:
         held = bench.begin()
         bench.end(held)
         self.lose(queue, [held])
-        bench.fetcher.tick()
         with heard("completed", "lease_lost") as told:
+            bench.fetcher.tick()
             bench.settle()
         assert [name for name, _ in told] == ["completed"]
         assert (bench.pool.waiting, queue.stats().done, len(bench.in_flight)) == (0, 1, 0)

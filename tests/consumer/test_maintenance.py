@@ -325,10 +325,10 @@ class TestSettler:
         for alias in ("default", "other"):
             work.using(queue_name=alias).enqueue()
         bench = Bench(queues["default"], queues["other"])
+        monkeypatch.setattr(queues["default"], "complete", away)
         for _ in range(2):
             bench.fetcher.tick()
             bench.end(bench.begin())
-        monkeypatch.setattr(queues["default"], "complete", away)
         bench.settler.guarded_tick()
         assert queues["other"].stats().done == 1
         assert len(bench.settler) == 1

@@ -85,7 +85,7 @@ class TestDeaths:
 
     def test_what_runs_beside_a_dead_worker_may_end(self, queue, monkeypatch):
         execute = Worker._execute
-        monkeypatch.setattr(Worker, "_execute", lambda self, batch: execute(self, batch) if not gate.within else die())
+        monkeypatch.setattr(Worker, "_execute", lambda *args: execute(*args) if not gate.within else die())
         pass_the_gate()
         with serving(threads=2) as consumer:
             gate.await_within(1)

@@ -10,8 +10,8 @@ from django.core.management import CommandError, call_command
 
 from djqueue.consumer import Options
 from djqueue.management.commands.queue_consumer import Command
-from tests.app.commands import speak
-from tests.support.processes import Process
+from tests.app.commands import note, speak
+from tests.support.processes import Process, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends("sqlite")]
 
@@ -77,6 +77,26 @@ class TestLogs:
         self.said(site, "--logfile", str(path))
         assert (tmp_path / "consumer.log.1").read_text().startswith("xxx")
         assert "said at INFO" in path.read_text()
+
+    def test_what_a_command_logs_is_before_the_line_of_its_end(self, site):
+        speak.enqueue_many([()] * 300)
+        process = site.consumer("--drain", "-n", "-t", "1")
+        assert process.wait() == 0
+        lines = [re.search(r"said at \w+|speak done", line) for line in process.lines]
+        assert [line[0] for line in lines if line] == ["said at INFO", "said at WARNING", "speak done"] * 300
+
+    @pytest.mark.parametrize("to_file", [False, True], ids=["pipe", "file"])
+    def test_no_line_is_lost_at_a_stop(self, site, tmp_path, to_file):
+        path = tmp_path / "consumer.log"
+        note.enqueue_many([(f"n{number}",) for number in range(3000)])
+        process = site.consumer("-n", *(["-l", str(path)] if to_file else []))
+        until(lambda: site.ledger.exists() and len(site.ledger.read_text().splitlines()) > 300)
+        process.term()
+        assert process.wait() == 0
+        logged = path.read_text() if to_file else process.output
+        ran = site.ledger.read_text().splitlines()
+        assert logged.count("note done (message ") == len(ran)
+        assert logged.splitlines()[-1].endswith(": Stopped")
 
     def test_the_banner_says_what_is_served(self, site):
         banner = site.consumer("--drain", "-t", "3").wait_for("; queues: ")

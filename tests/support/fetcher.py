@@ -3,7 +3,7 @@
 from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import RunLimit, Settler
+from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
 
@@ -16,11 +16,13 @@ class Bench:
         self.run_limit = RunLimit(limit)
         self.settler = Settler("default", self.in_flight)
         self.pool = Pool(threads, self.finish)
-        hands = Hands(self.pool, self.in_flight, self.settler, self.run_limit, Quarantine(self.in_flight), "me")
+        settlers = Settlers([served], lambda queues: self.settler, self.run_limit, lambda held: None)
+        hands = Hands(self.pool, self.in_flight, settlers, self.run_limit, Quarantine(self.in_flight), "me")
         self.fetcher = Fetcher(served, hands, Pace(0.001, 1, 0.001), strict)
 
     def finish(self, held, verdict):
         self.settler.add(held, verdict)
+        self.settler.settle_all()
 
     def begin(self):
         """Let a worker take the next message, and not end it."""

@@ -11,7 +11,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -45,6 +45,7 @@ from djqueue.backends.database.rows import (
     order_of,
     pairs_of,
     place_of,
+    plain_pairs,
     record_of,
     rounds,
     said_of,
@@ -107,6 +108,7 @@ class DatabaseQueue(LeasedQueue):
     Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
 
+    settles_with_claim = True
     features = FEATURES
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     on_commit = None
@@ -194,6 +196,24 @@ class DatabaseQueue(LeasedQueue):
         """At equal priority lanes and entries in none take turns; a full claim may miss lanes that other processes
         filled or opened in the last 50 milliseconds."""
         return self._claim_by(lambda ask: self._claim_and_look(ask, ahead), limit, lease, owner, begin)
+
+    def exchange(
+        self, done: Sequence[Lease], limit: int = 0, lease: float = 60.0, owner: str = "", ahead: int = 0
+    ) -> tuple[list[Lease], Claimed]:
+        """One transaction, and on PostgreSQL one statement, if no lane was touched and no ids are remembered."""
+        pairs = plain_pairs(done)
+        if not (pairs and limit) or self._marks or self.failed is None or self._claims.are_stirred:
+            return super().exchange(done, limit, lease, owner, ahead)
+        gone: Collection[int] | None = None
+
+        def claim(ask: ClaimRequest) -> Claimed:
+            nonlocal gone
+            gone, claimed = self._claims.exchange(pairs, self._counter, ask, ahead)
+            self._claims.look_behind()
+            return claimed
+
+        claimed = self._claim_by(claim, limit, lease, owner, begin=False)
+        return [lease for lease in done if gone is None or token_of(lease).seq in gone], claimed
 
     def _claim_by(
         self, claim: Callable[[ClaimRequest], Claimed], limit: int, lease: float, owner: str, begin: bool
@@ -298,8 +318,7 @@ class DatabaseQueue(LeasedQueue):
 
     def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
         leases = listed(leases)
-        slot = (os.getpid() + threading.get_native_id()) % SLOTS
-        finish = Completion(self._counters[slot], self._marks, self._remember)
+        finish = Completion(self._counter, self._marks, self._remember)
         kept = self._kept(leases, facts)
 
         def say(sql: Dialect, held: Sequence[Lease]) -> Iterable[tuple]:
@@ -405,6 +424,11 @@ class DatabaseQueue(LeasedQueue):
         """Close the calling thread's connection, unless a transaction is open on it."""
         if not joined(connections[self.database]):
             connections[self.database].close()
+
+    @property
+    def _counter(self) -> str:
+        """The key under which this thread counts."""
+        return self._counters[(os.getpid() + threading.get_native_id()) % SLOTS]
 
     @cached_property
     def _counters(self) -> list[str]:
@@ -580,6 +604,11 @@ class Claims:
         self._laned_last = False
         self._was_full = False
 
+    @property
+    def are_stirred(self) -> bool:
+        """Whether the next claim looks at the lanes first."""
+        return self._stirred
+
     def stir(self) -> None:
         """Let the next claim look at the lanes first: an entry arrived in one, or one may have opened."""
         self._stirred = True
@@ -594,17 +623,25 @@ class Claims:
             laned, soon = self._laned(ask, ahead, self._glance())
             missing = ask.limit - sum(unit is not None for unit in laned)
             own, again, _ = self._own(ask, missing) if missing else ([], 0.0, None)
-        else:
-            own, again, glance = self._own(ask, ask.limit)
-            if len(own) >= ask.limit:
-                return Claimed(own, again)
-            laned, soon = self._laned(ask._replace(limit=ask.limit - len(own)), ahead, glance or self._glance())
-            laned = [None] * len(own) + [unit for unit in laned if unit]
-        rest = iter(own)
-        units = [unit for one in laned if (unit := one or [*islice(rest, 1)])]
-        units += [[lease] for lease in rest]  # the remaining entries in no lane come last
-        leases = [lease for unit in units for lease in unit]
-        return Claimed(leases, 0.0 if len(units) >= ask.limit else min(soon, again))
+            return _merged(ask, laned, own, min(soon, again))
+        return self._filled(ask, ahead, *self._own(ask, ask.limit))
+
+    def exchange(
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ahead: int
+    ) -> tuple[Collection[int] | None, Claimed]:
+        """The seqs of what was completed (None: all), and a claim as if no lane had been touched."""
+        ask = ask._replace(look=not self._was_full)
+        completed, taken = self._db.run(self._db.sql.exchange, pairs, counter, ask)
+        if taken.more and not taken.rows:
+            taken = self._db.run(self._db.sql.claim, ask)
+        return completed, self._filled(ask, ahead, *self._seen(taken, ask, ask.limit))
+
+    def _filled(self, ask: ClaimRequest, ahead: int, own: list[Lease], again: float, glance: Glance | None) -> Claimed:
+        """What was claimed in no lane, and behind it what lanes have, up to the limit."""
+        if len(own) >= ask.limit:
+            return Claimed(own, again)
+        laned, soon = self._laned(ask._replace(limit=ask.limit - len(own)), ahead, glance or self._glance())
+        return _merged(ask, [None] * len(own) + [unit for unit in laned if unit], own, min(soon, again))
 
     def paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, list[Lease]]:
         """What is in no lane and paid for, if it is as much as was asked for; and how much there is: 0 if that is not
@@ -632,6 +669,10 @@ class Claims:
     def _own(self, ask: ClaimRequest, limit: int) -> tuple[list[Lease], float, Glance | None]:
         """What is in no lane, and seconds until there may be more."""
         taken = self._db.run(self._db.sql.claim, ask._replace(limit=limit, look=not self._was_full))
+        return self._seen(taken, ask, limit)
+
+    def _seen(self, taken: ClaimResult, ask: ClaimRequest, limit: int) -> tuple[list[Lease], float, Glance | None]:
+        """The leases of a claim in no lane, and what it saw."""
         self._was_full = len(taken.rows) >= limit
         return _in_order(taken.rows, ask), _retry_after(taken, limit), taken.glance
 
@@ -657,6 +698,15 @@ class Claims:
 
     def _glance(self) -> Glance:
         return self._db.run(self._db.sql.glance)
+
+
+def _merged(ask: ClaimRequest, laned: list[list[Lease] | None], own: list[Lease], again: float) -> Claimed:
+    """The units of lanes, where None stands for an entry in no lane, and the remaining entries in no lane."""
+    rest = iter(own)
+    units = [unit for one in laned if (unit := one or [*islice(rest, 1)])]
+    units += [[lease] for lease in rest]
+    leases = [lease for unit in units for lease in unit]
+    return Claimed(leases, 0.0 if len(units) >= ask.limit else again)
 
 
 def _in_order(rows: Iterable[tuple], ask: ClaimRequest) -> list[Lease]:

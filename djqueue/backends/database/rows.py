@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, inf
@@ -172,6 +172,19 @@ def token_of(lease: Lease) -> Token:
 def pairs_of(leases: Iterable[Lease]) -> list[tuple]:
     """The seq and token of each lease, which prove that a row is held."""
     return [token_of(lease)[:2] for lease in leases]
+
+
+def plain_pairs(leases: Sequence[Lease]) -> list[tuple]:
+    """The pairs of leases, sorted; none unless one statement completes them and no lane may open: all are leases of
+    this backend for rows in no lane, at most BATCH, and of each row there is one."""
+    pairs = []
+    for lease in leases:
+        token = lease.token
+        if not isinstance(token, Token) or token.lane or token.id != lease.entry.id:
+            return []
+        pairs.append(token[:2])
+    pairs.sort()
+    return pairs if len(dict(pairs)) == len(pairs) <= BATCH else []
 
 
 def said_of(leases: Iterable[Lease], delay_of: Callable[[Lease], int]) -> list[tuple]:

@@ -52,6 +52,7 @@ class MemoryQueue(LeasedQueue):
     ``peek``, which looks at all entries of its state, and ``flush``.
     """
 
+    settles_with_claim = True
     features = FEATURES - {"durable", "transaction"}
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     notifies = True

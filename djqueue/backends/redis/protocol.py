@@ -8,7 +8,7 @@ from itertools import repeat
 from math import ceil, inf
 
 from djqueue import utils
-from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record, new_entry, new_lease
+from djqueue.backends.entries import LEASED, READY, Entry, Fact, LaneRecord, Lease, Record
 from djqueue.backends.guards import UNIQUE_FOR, WAITED_FOR, DebounceGuard, Guard, OnceGuard, UniqueGuard
 
 AT_ONCE = 1000
@@ -117,9 +117,7 @@ def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:
     words = _words_once(rest) if len(rest) < REPEATED else _words(rest)
     priority, attempts, lost, failures, lane, command, errors, gate = words
     due, born = int(run_at) / 1e6, int(created) / 1e6
-    return new_entry(
-        data, untext(id), priority, due, 0.0, lane, attempts, failures, lost, born, command, errors, gate, ""
-    )
+    return Entry(data, untext(id), priority, due, 0.0, lane, attempts, failures, lost, born, command, errors, gate, "")
 
 
 def _words(rest: bytes) -> tuple[int, int, int, int, str, str, str, str]:
@@ -170,7 +168,7 @@ def leases_of(
         except (ValueError, OverflowError):
             faults += (id, UNREADABLE)
         else:
-            leases.append(new_lease(entry, token, claimed, until, run, flag == BEGUN))
+            leases.append(Lease(entry, token, claimed, until, run, flag == BEGUN))
     return leases, faults
 
 

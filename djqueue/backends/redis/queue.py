@@ -70,6 +70,7 @@ class RedisQueue(LeasedQueue):
     entries in no lane leave in the reverse order of arrival at equal priority. Raises InvalidQueueError.
     """
 
+    settles_with_claim = True
     features = FEATURES - {"transaction"}
     options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     bytes_at_once = protocol.BYTES_AT_ONCE

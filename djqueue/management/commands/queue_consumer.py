@@ -12,7 +12,6 @@ from argparse import ArgumentParser
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from django.apps import apps
@@ -26,7 +25,8 @@ from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.exceptions import InvalidQueueError
-from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, is_no_repetition
+from djqueue.log_handlers import BackgroundFileHandler, BackgroundStreamHandler, is_no_repetition
+from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors
 from djqueue.management import banner
 from djqueue.management.base import OperatorCommand
 from djqueue.utils import handle_signals, tell
@@ -146,7 +146,9 @@ class Command(OperatorCommand):
         root.setLevel(LEVELS[options["verbosity"]])
         handlers = [] if options["logfile"] else _console_handlers(root)
         if not handlers:
-            handlers = [_file_handler(options["logfile"]) if options["logfile"] else logging.StreamHandler(sys.stdout)]
+            handlers = [
+                _file_handler(options["logfile"]) if options["logfile"] else BackgroundStreamHandler(sys.stdout)
+            ]
             root.addHandler(handlers[0])
         elif options["log_format"] is None:
             return
@@ -172,7 +174,7 @@ def _file_handler(logfile: str) -> logging.Handler:
     if not folder.is_dir():
         raise CommandError(f"--logfile: there is no folder {folder}; make it, or give another path.", returncode=2)
     try:
-        return RotatingFileHandler(logfile, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
+        return BackgroundFileHandler(logfile, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
     except OSError as error:
         raise CommandError(f"--logfile: {error}", returncode=2) from error
 

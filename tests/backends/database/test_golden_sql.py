@@ -159,6 +159,17 @@ def amend(one, two):
     return lambda: two.amend(waits.id, b"a", b"new")
 
 
+def exchange_for(prepare: Callable) -> Case:
+    """Complete one entry, and claim what was put."""
+
+    def case(one, two):
+        leases = held(one, 1)
+        prepare(one)
+        return lambda: two.exchange(leases, 2)
+
+    return case
+
+
 def find(one, two):
     (waits,) = put(one, "a").values()
     return lambda: two.find(waits.id)
@@ -213,6 +224,9 @@ CASES: dict[str, Case] = {
     "claim: from the failed queue": lambda one, two: (failed(one), lambda: two.failed.claim(2))[1],
     "claim: within a rate limit": on("claim_within", RATE_LIMIT, 2, prepare=lambda queue: put(queue, *"abc")),
     "claim: within a rate limit, nothing is there": on("claim_within", RATE_LIMIT, 2),
+    "exchange": on_held("exchange", limit=2),
+    "exchange: two more are ready": exchange_for(lambda queue: put(queue, *"ab")),
+    "exchange: one is delayed and due": exchange_for(due),
     "begin": on_held("begin"),
     "touch": on_held("touch", lease=90.0),
     "complete": on_held("complete"),

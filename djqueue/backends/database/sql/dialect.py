@@ -513,11 +513,14 @@ class Dialect:
 
     def claim(self, ask: ClaimRequest) -> ClaimResult:
         """Lease up to ``limit`` entries. An empty queue costs one read and no lock."""
+        glance, promoted = self.promoted(ask)
+        rows = self.take(ask, first_ready(ask)) if is_ready(glance, promoted) else []
+        return claimed(ask, rows, glance, promoted)
+
+    def promoted(self, ask: ClaimRequest) -> tuple[Glance, int]:
+        """A glance before a claim, and how many entries it made ready."""
         glance = self.glance(ask.look)
-        promoted = self.promote() if glance.due else 0
-        there = glance.ready is not None or promoted
-        rows = self.take(ask, text.LAST_READY if ask.lifo else text.FIRST_READY) if there else []
-        return ClaimResult(rows, glance.now, glance.delayed, promoted == text.PROMOTE, glance if ask.look else None)
+        return glance, self.promote() if glance.due else 0
 
     def claim_paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, Sequence[tuple]]:
         """Lease exactly ``limit`` and pay for them, in one statement; nothing if there are fewer or the fact changed.
@@ -565,6 +568,18 @@ class Dialect:
         )
 
     # ---- for holders of leases: (seq, token) pairs, sorted
+
+    def exchange(
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest
+    ) -> tuple[Collection[int] | None, ClaimResult]:
+        """Complete held rows and claim, in one transaction; the seqs of what was completed (None: all), and the claim.
+
+        An entry that was reaped and not leased again is completed, and not claimed. A claim may bring nothing though
+        there is more: then ``claim`` is to follow.
+        """
+        with self.atomic():
+            rows = self.complete(pairs, Completion(counter))
+            return {row[0] for row in rows}, self.claim(ask)
 
     def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         """Delete held rows; rows that begin with their seqs. Facts for them are written from ``kept``, rows of KEPT."""
@@ -758,6 +773,21 @@ class Dialect:
 def joined(connection: Any) -> bool:
     """Whether a transaction of the caller is open on a connection, or any statement would open one."""
     return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
+def first_ready(ask: ClaimRequest) -> str:
+    """A query for the entries to claim."""
+    return text.LAST_READY if ask.lifo else text.FIRST_READY
+
+
+def is_ready(glance: Glance, promoted: int) -> bool:
+    """Whether there is something to claim."""
+    return glance.ready is not None or promoted > 0
+
+
+def claimed(ask: ClaimRequest, rows: Sequence[tuple], glance: Glance, promoted: int) -> ClaimResult:
+    """The rows of a claim, and what it saw."""
+    return ClaimResult(rows, glance.now, glance.delayed, promoted == text.PROMOTE, glance if ask.look else None)
 
 
 def marks(values: Collection) -> str:

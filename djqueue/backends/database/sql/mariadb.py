@@ -6,11 +6,20 @@ The session's isolation level is READ COMMITTED, as Django sets it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
-from djqueue.backends.database.sql.dialect import Completion, Dialect, flat, marks
+from djqueue.backends.database.sql.dialect import (
+    ClaimResult,
+    Completion,
+    Dialect,
+    claimed,
+    first_ready,
+    flat,
+    is_ready,
+    marks,
+)
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 BLOCK = (
@@ -74,6 +83,9 @@ class MariaDB(Dialect):
 
     def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
         """Leases all or nothing: a worker that is killed before the answer arrives holds no lease."""
+        return self._together(*self._taking(ask, which))[0]
+
+    def _taking(self, ask: ClaimRequest, which: str) -> list[Step]:
         lease = ask.change.replace(f"{ask.since} + %(lease)s", "@djqueue")
         found = "queue = %(queue)s AND state = %(leased)s AND sort_key = 0 AND sort_at = @djqueue AND token = %(token)s"
         steps = (
@@ -82,14 +94,26 @@ class MariaDB(Dialect):
             f"SELECT {text.ENTRY} FROM djqueue_message WHERE {found}",
         )
         named = ask._asdict()
-        return self._together(*(in_order(step, named) for step in steps))
+        return [in_order(step, named) for step in steps]
 
     def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
         return self.count(f"UPDATE {joined('djqueue_message', 'seq', which)} SET {change}", params)
 
     # ---- for holders of leases
 
+    def exchange(
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest
+    ) -> tuple[Collection[int] | None, ClaimResult]:
+        """One block, behind the glance of a claim."""
+        glance, promoted = self.promoted(ask)
+        taking = self._taking(ask, first_ready(ask)) if is_ready(glance, promoted) else []
+        completed, *taken = self._together(*self._completing(pairs, Completion(counter)), *taking)
+        return {row[0] for row in completed}, claimed(ask, taken[0] if taken else [], glance, promoted)
+
     def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+        return self._together(*self._completing(pairs, finish, kept))[0]
+
+    def _completing(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> list[Step]:
         ours, params = fence(pairs)
         remember = (
             f"{text.INSERT_FACT} SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} {self.mark_replaces}",
@@ -101,19 +125,19 @@ class MariaDB(Dialect):
         )
         delete = (f"DELETE m FROM {ours}", params)
         steps = [*[remember] * bool(finish.remember), *self._keeping(kept), count, delete]
-        return self._together(look(ours, params), *steps)
+        return [look(ours, params), *steps]
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
         held = f"WHERE {text.HOLDS.replace('NOW', '@djqueue')}"
         errors = (f"UPDATE {ours} SET begun = 1 {held}", params)
-        return self._together(("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)
+        return self._together(("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)[0]
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
         until = ("SET @djqueue = NOW + %s", [lease])
         extend = (f"UPDATE {ours} SET {text.EXTEND}, sort_at = @djqueue", params)
-        return self._together(until, look(ours, params, "m.seq, @djqueue"), extend)
+        return self._together(until, look(ours, params, "m.seq, @djqueue"), extend)[0]
 
     def write_lanes(self, rows: Sequence[tuple]) -> None:
         join = f"({selected(text.WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq"
@@ -127,7 +151,7 @@ class MariaDB(Dialect):
             f"SET m.queue = %s, {qualified(change, 'm')}",
             [*flat(said), queue],
         )
-        return self._together(look(ours, params), *self._keeping(kept), update)
+        return self._together(look(ours, params), *self._keeping(kept), update)[0]
 
     def _keeping(self, kept: Sequence[tuple]) -> list[Step]:
         """Statements that keep the facts of rows still held. One for each: a table of given rows would silently
@@ -138,19 +162,19 @@ class MariaDB(Dialect):
         )
         return [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
 
-    def _together(self, *steps: Step) -> Sequence[tuple]:
-        """All or nothing; the rows of the step that has rows. In a caller's transaction a block would commit that."""
-        rows: Sequence[tuple] = ()
+    def _together(self, *steps: Step) -> list[Sequence[tuple]]:
+        """All or nothing; the rows of each step that has rows. In a caller's transaction a block would commit that."""
         if self.joined:
-            for sql, params in steps:
-                self.count(sql, params)
-                rows = self.cursor.fetchall() if self.cursor.description else rows
-            return rows
+            return [rows for sql, params in steps for rows in self._results(sql, params)]
         block = BLOCK.format(steps="; ".join(sql for sql, _ in steps))
-        rows = self.rows(block, [param for _, params in steps for param in params])
+        return self._results(block, [param for _, params in steps for param in params])
+
+    def _results(self, sql: str, params: Sequence) -> list[Sequence[tuple]]:
+        self.count(sql, params)
+        results = [self.cursor.fetchall()] if self.cursor.description else []
         while self.cursor.nextset():
-            pass
-        return rows
+            results += [self.cursor.fetchall()] if self.cursor.description else []
+        return results
 
     # ---- facts and operators
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from django.db import DataError
 
@@ -36,6 +36,8 @@ ARRAYS_FROM = 8
 """From this number on rows are given as arrays, fewer rows as values."""
 PAIRS = "unnest(%s::bigint[], %s::bigint[]) u (seq, token)"
 OURS = "m.seq = u.seq AND m.token = u.token"
+COUNTING = f"{text.INSERT_FACT} SELECT {{counter}}, '', NULL, count(*) FROM d HAVING count(*) > 0 {Dialect.fact_counts}"
+"""Counts the completed rows, which are the part ``d`` of a statement."""
 
 
 LANE_TYPES = ("bigint", "text", "int", "bigint", "bigint", "text", "text", "bigint", "int", "bigint")
@@ -85,10 +87,18 @@ class PostgreSQL(Dialect):
 
     def _claim(self, ask: ClaimRequest, sql: str) -> tuple[ClaimResult, int]:
         rows = self.rows(sql.replace("SINCE", ask.since).replace("BEGUN", ask.begun), ask._asdict())
-        now, promoted, next, *of_lanes = rows[0][:GLANCED]
-        glance = Glance(now, None, None, next, *of_lanes)
-        taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
-        return ClaimResult(taken, now, next, glance=glance if ask.look else None), promoted
+        return _result_of(rows, ask), rows[0][PROMOTED]
+
+    def exchange(
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest
+    ) -> tuple[Collection[int] | None, ClaimResult]:
+        """A claim that promotes takes nothing, as in ``claim``. Here it is not repeated: after an error that ends only
+        the second statement, the first would not say again what it completed."""
+        seqs, tokens = pairs_arrays(pairs)
+        sql = EXCHANGING[ask.lifo, ask.look].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
+        done = {"counter": counter, "number": len(pairs), "seqs": seqs, "tokens": tokens}
+        rows = self.rows(sql, ask._asdict() | done)
+        return rows[0][COMPLETED], _result_of(rows, ask)._replace(more=rows[0][PROMOTED] > 0)
 
     def claim_paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, Sequence[tuple]]:
         if self.joined:
@@ -148,21 +158,21 @@ class PostgreSQL(Dialect):
         keeping, facts = self._keeping(kept)
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), c AS "
-            f"({text.INSERT_FACT} SELECT %s, '', NULL, count(*) FROM d HAVING count(*) > 0 {self.fact_counts}), r AS "
+            f"({COUNTING.format(counter='%s')}), r AS "
             f"({text.INSERT_FACT} SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
             f"{self.mark_replaces}){keeping} SELECT seq FROM d"
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
-        return self.rows(sql, [*columns(pairs), *params, *facts])
+        return self.rows(sql, [*pairs_arrays(pairs), *params, *facts])
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         sql = f"UPDATE djqueue_message m SET begun = 1 FROM {PAIRS} WHERE {OURS} AND {text.HOLDS} RETURNING m.seq"
-        return self.rows(sql, columns(pairs))
+        return self.rows(sql, pairs_arrays(pairs))
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         change = f"UPDATE djqueue_message m SET {text.EXTEND}, sort_at = NOW + %s"
         sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.sort_at"
-        return self.rows(sql, [lease, *columns(pairs)])
+        return self.rows(sql, [lease, *pairs_arrays(pairs)])
 
     def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
@@ -191,11 +201,35 @@ def table(rows: Sequence[tuple], types: Sequence[str]) -> tuple[str, list]:
     if len(rows) < ARRAYS_FROM:
         row = f"({', '.join(f'CAST(%s AS {type})' for type in types)})"
         return f"(VALUES {', '.join([row] * len(rows))})", flat(rows)
-    return f"unnest({', '.join(f'%s::{type}[]' for type in types)})", columns(rows)
+    return f"unnest({', '.join(f'%s::{type}[]' for type in types)})", arrays(rows, types)
 
 
-def columns(rows: Sequence[tuple]) -> list[list]:
-    return [list(column) for column in zip(*rows, strict=True)]
+def arrays(rows: Sequence[tuple], types: Sequence[str]) -> list[str]:
+    """The columns of rows as arrays, in the text of PostgreSQL: psycopg would write a list value by value."""
+    return [ARRAY.get(type, numbers_array)(column) for type, column in zip(types, zip(*rows, strict=True), strict=True)]
+
+
+def pairs_arrays(pairs: Sequence[tuple]) -> list[str]:
+    return arrays(pairs, ("bigint", "bigint"))
+
+
+def numbers_array(numbers: Sequence[int | None]) -> str:
+    return "{" + ",".join(map(str, numbers)).replace("None", "NULL") + "}"
+
+
+def texts_array(texts: Sequence[str]) -> str:
+    joined = '","'.join(texts)
+    if "\\" in joined or joined.count('"') > 2 * len(texts) - 2:
+        joined = '","'.join(text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return '{"' + joined + '"}'
+
+
+def bytes_array(values: Sequence[bytes]) -> str:
+    return '{"\\\\x' + '","\\\\x'.join(value.hex() for value in values) + '"}'
+
+
+ARRAY: dict[str, Callable] = {"text": texts_array, "bytea": bytes_array}
+"""By type; the other types are numbers."""
 
 
 def change(what: str, which: str) -> str:
@@ -209,25 +243,47 @@ GOT = (
 )
 
 
-def claiming(first: str, condition: str, ready: str, look: bool) -> str:
+def claiming(first: str, condition: str, ready: str, look: bool, completed: str = "NULL") -> str:
     """Always a row; the entries beside it, and what else there is to do only if there were too few of them."""
     few = "CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN"
     of_lanes = ", ".join(f"{few} {one} END" if look else "NULL" for one in text.OF_LANES)
     return (
         f"WITH {first} pick AS MATERIALIZED ({ready.replace(' ORDER', f' {condition} ORDER')} {SKIPPING}), {GOT} "
-        f"SELECT NOW, (SELECT count(*) FROM due), {few} ({text.next_of(text.DELAYED)}) END, {of_lanes}, got.* "
-        "FROM (SELECT 1) one LEFT JOIN got ON true"
+        f"SELECT {completed}, (SELECT count(*) FROM due), NOW, {few} ({text.next_of(text.DELAYED)}) END, {of_lanes}, "
+        "got.* FROM (SELECT 1) one LEFT JOIN got ON true"
     )
 
 
-GLANCED = 7
-"""The number of columns before the columns of an entry."""
+def exchanging(first: str, condition: str, ready: str, look: bool) -> str:
+    """A claim that completes rows before, in the same statement, which must not change a row twice.
+
+    Therefore it counts what it completed before it picks: a lock passes over rows that the statement has deleted.
+    """
+    pairs = PAIRS.replace("%s", "%(seqs)s", 1).replace("%s", "%(tokens)s")
+    first = (
+        f"d AS (DELETE FROM djqueue_message m USING {pairs} WHERE {OURS} RETURNING m.seq), "
+        f"c AS ({COUNTING.format(counter='%(counter)s')}), {first}"
+    )
+    completed = "CASE WHEN (SELECT count(*) FROM d) < %(number)s THEN ARRAY(SELECT seq FROM d) END"
+    return claiming(first, f"AND (SELECT count(*) FROM d) >= 0 {condition}", ready, look, completed)
+
+
+COMPLETED, PROMOTED, GLANCED = 0, 1, 8
+"""The seqs that were completed (NULL: all), the number of promoted rows, and the first column of an entry."""
 DUE_FIRST = f"due AS ({change(text.PROMOTED, text.first_over(text.DELAYED, text.PROMOTE))} RETURNING 1),"
 READY = {False: text.FIRST_READY, True: text.LAST_READY}
 """By whether the queue is ``lifo``."""
 WAYS = [(lifo, look) for lifo in READY for look in (False, True)]
 PROMOTING = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
+EXCHANGING = {way: exchanging(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
 CLAIMING = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", READY[way[0]], way[1]) for way in WAYS}
+
+
+def _result_of(rows: Sequence[tuple], ask: ClaimRequest) -> ClaimResult:
+    """What a claim brought, from its rows."""
+    now, next, *of_lanes = rows[0][PROMOTED + 1 : GLANCED]
+    taken = [row[GLANCED:] for row in rows if row[GLANCED] is not None]
+    return ClaimResult(taken, now, next, glance=Glance(now, None, None, next, *of_lanes) if ask.look else None)
 
 
 def paying(ready: str) -> str:

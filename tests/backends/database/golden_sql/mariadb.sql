@@ -570,6 +570,93 @@ COMMIT;
 -- SELECT as in: claim: within a rate limit
 
 
+-- exchange
+
+-- SELECT as in: claim: nothing is there
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+INSERT INTO djqueue_fact (name, value, until, counter)
+SELECT %s, '', NULL, COUNT(*)
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+HAVING COUNT(*) > 0
+ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+DELETE m
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token;
+COMMIT;
+END;
+
+
+-- exchange: two more are ready
+
+-- SELECT as in: claim: nothing is there
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+INSERT INTO djqueue_fact (name, value, until, counter)
+SELECT %s, '', NULL, COUNT(*)
+FROM (SELECT %s AS seq, %s AS token) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+HAVING COUNT(*) > 0
+ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+DELETE m
+FROM (SELECT %s AS seq, %s AS token) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token;
+SET @djqueue = NOW + %s;
+UPDATE (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %s
+      AND state = 0
+    ORDER BY sort_key, sort_at, seq LIMIT %s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
+SET state = %s, sort_key = 0, sort_at = @djqueue, token = %s, owner = %s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN 1 = 0 AND lost = 0 THEN 1 ELSE 0 END;
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number
+FROM djqueue_message
+WHERE queue = %s
+  AND state = %s
+  AND sort_key = 0
+  AND sort_at = @djqueue
+  AND token = %s;
+COMMIT;
+END;
+-- SELECT as in: claim: nothing is there
+
+
+-- exchange: one is delayed and due
+
+-- SELECT as in: claim: nothing is there
+-- UPDATE as in: claim: one is delayed and due
+-- BEGIN as in: exchange: two more are ready
+
+
 -- begin
 
 BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -619,30 +706,7 @@ END;
 
 -- complete
 
-BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
-BEGIN ROLLBACK;
-RESIGNAL;
-END;
-START TRANSACTION;
-SELECT m.seq
-FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
-STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
-  AND m.token = u.token
-FOR UPDATE;
-INSERT INTO djqueue_fact (name, value, until, counter)
-SELECT %s, '', NULL, COUNT(*)
-FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
-STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
-  AND m.token = u.token
-HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
-DELETE m
-FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
-STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
-  AND m.token = u.token;
-COMMIT;
-END;
+-- BEGIN as in: exchange
 
 
 -- complete: and keep facts

@@ -228,7 +228,7 @@ got AS (
     RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
         errors, sort_at, gate, lane_number
 )
-SELECT NOW, (SELECT count(*) FROM due),
+SELECT NULL, (SELECT count(*) FROM due), NOW,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
         SELECT sort_at
         FROM djqueue_message
@@ -332,7 +332,7 @@ got AS (
     RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
         errors, sort_at, gate, lane_number
 )
-SELECT NOW, (SELECT count(*) FROM due),
+SELECT NULL, (SELECT count(*) FROM due), NOW,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
         SELECT sort_at
         FROM djqueue_message
@@ -569,7 +569,7 @@ got AS (
     RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
         errors, sort_at, gate, lane_number
 )
-SELECT NOW, (SELECT count(*) FROM due),
+SELECT NULL, (SELECT count(*) FROM due), NOW,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
         SELECT sort_at
         FROM djqueue_message
@@ -670,7 +670,7 @@ got AS (
     RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
         errors, sort_at, gate, lane_number
 )
-SELECT NOW, (SELECT count(*) FROM due),
+SELECT NULL, (SELECT count(*) FROM due), NOW,
     CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
         SELECT sort_at
         FROM djqueue_message
@@ -714,6 +714,179 @@ COMMIT;
 -- claim: within a rate limit, nothing is there
 
 -- SELECT as in: claim: within a rate limit
+
+
+-- exchange
+
+WITH d AS (
+    DELETE
+    FROM djqueue_message m USING unnest(%(seqs)s::bigint[], %(tokens)s::bigint[]) u (seq, token)
+    WHERE m.seq = u.seq
+      AND m.token = u.token
+    RETURNING m.seq
+),
+c AS (
+    INSERT INTO djqueue_fact (name, value, until, counter)
+    SELECT %(counter)s, '', NULL, count(*)
+    FROM d
+    HAVING count(*) > 0
+    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
+        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
+        excluded.counter
+),
+due AS (
+    UPDATE djqueue_message
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END,
+        sort_at = due_since
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND sort_key = 0
+              AND sort_at < NOW
+            ORDER BY sort_at LIMIT 500
+            FOR UPDATE SKIP LOCKED
+        )
+    )
+    RETURNING 1
+),
+pick AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+      AND (SELECT count(*) FROM d) >= 0
+      AND NOT EXISTS (SELECT 1 FROM due)
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 0 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
+)
+SELECT CASE WHEN (SELECT count(*) FROM d) < %(number)s THEN ARRAY(SELECT seq FROM d) END,
+    (SELECT count(*) FROM due), NOW,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND sort_key = 0
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND sort_key = 0
+        ORDER BY sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND sort_key = 0
+        ORDER BY sort_at LIMIT 1
+    ) END, got.*
+FROM (SELECT 1) one
+LEFT JOIN got ON true;
+
+
+-- exchange: two more are ready
+
+-- WITH as in: exchange
+-- SELECT as in: claim: two are ready
+
+
+-- exchange: one is delayed and due
+
+-- WITH as in: exchange
+WITH due AS (
+    UPDATE djqueue_message
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END,
+        sort_at = due_since
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND sort_key = 0
+              AND sort_at < NOW
+            ORDER BY sort_at LIMIT 500
+            FOR UPDATE SKIP LOCKED
+        )
+    )
+    RETURNING 1
+),
+pick AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+      AND NOT EXISTS (SELECT 1 FROM due)
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 0 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
+)
+SELECT NULL, (SELECT count(*) FROM due), NOW,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND sort_key = 0
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND sort_key = 0
+        ORDER BY sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND sort_key = 0
+        ORDER BY sort_at LIMIT 1
+    ) END, got.*
+FROM (SELECT 1) one
+LEFT JOIN got ON true;
 
 
 -- begin

@@ -510,6 +510,61 @@ COMMIT;
 -- SELECT as in: claim: within a rate limit
 
 
+-- exchange
+
+BEGIN;
+DELETE
+FROM djqueue_message
+WHERE seq IN (%s, %s)
+  AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
+RETURNING seq, id;
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter
+    < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter;
+-- SELECT as in: claim: nothing is there
+COMMIT;
+
+
+-- exchange: two more are ready
+
+BEGIN;
+DELETE FROM djqueue_message WHERE seq IN (%s) AND (seq, token) IN (VALUES (%s, %s)) RETURNING seq, id;
+-- INSERT as in: exchange
+-- SELECT as in: claim: nothing is there
+UPDATE djqueue_message
+SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+    attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+    begun = CASE WHEN 1 = 0 AND lost = 0 THEN 1 ELSE 0 END
+WHERE seq IN (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+)
+RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
+COMMIT;
+-- SELECT as in: claim: nothing is there
+
+
+-- exchange: one is delayed and due
+
+BEGIN;
+DELETE FROM djqueue_message WHERE seq IN (%s) AND (seq, token) IN (VALUES (%s, %s)) RETURNING seq, id;
+-- INSERT as in: exchange
+-- SELECT as in: claim: nothing is there
+-- UPDATE as in: claim: one is delayed and due
+-- UPDATE as in: exchange: two more are ready
+COMMIT;
+
+
 -- begin
 
 UPDATE djqueue_message
@@ -534,23 +589,16 @@ RETURNING seq, sort_at;
 -- complete
 
 BEGIN;
-DELETE
-FROM djqueue_message
-WHERE seq IN (%s, %s)
-  AND (seq, token) IN (VALUES (%s, %s), (%s, %s))
-RETURNING seq, id;
-INSERT INTO djqueue_fact (name, value, until, counter)
-VALUES (%s, x'', NULL, %s)
-ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter
-    < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter;
+-- DELETE as in: exchange
+-- INSERT as in: exchange
 COMMIT;
 
 
 -- complete: and keep facts
 
 BEGIN;
--- DELETE as in: complete
--- INSERT as in: complete
+-- DELETE as in: exchange
+-- INSERT as in: exchange
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
@@ -562,7 +610,7 @@ COMMIT;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 DELETE FROM djqueue_message WHERE seq IN (%s) AND (seq, token) IN (VALUES (%s, %s)) RETURNING seq, id;
--- INSERT as in: complete
+-- INSERT as in: exchange
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -1444,8 +1492,8 @@ SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until
 -- complete: with REMEMBER_DONE
 
 BEGIN;
--- DELETE as in: complete
--- INSERT as in: complete
+-- DELETE as in: exchange
+-- INSERT as in: exchange
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, x'', NOW + %s, %s)
 ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter;
