@@ -27,7 +27,7 @@ def pytest_configure(config):
     """With xdist, start every server before the workers are: they read the addresses from their environment."""
     os.environ |= NOBODY
     if getattr(config.option, "numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ:
-        start(servers.KINDS)
+        start(servers.SHARED)
 
 
 @pytest.hookimpl(trylast=True)

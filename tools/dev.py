@@ -112,7 +112,7 @@ def ensure_venv_of(combination: venvs.Combination) -> Path:
 def start_servers():
     """One set for the whole run: their addresses travel in the environment, they stop when this process ends."""
     servers.run_dir()
-    for kind in servers.KINDS:
+    for kind in servers.SHARED:
         if not servers.missing(kind):
             servers.start(kind)
 

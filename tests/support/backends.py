@@ -42,6 +42,7 @@ class Kind:
 FULL = os.environ.get("DJQUEUE_FULL") == "1"
 """Whether everything runs on everything. In the small size PostgreSQL, MariaDB and the blocking Redis queue, which is
 the other one with another wait_for_work, serve the contract suites and the tests that name them."""
+BLOCKING = "djqueue.backends.redis_backend.RedisBlockingQueue"
 SQS = {
     "path": "djqueue.backends.sqs.SqsQueue",
     "server": "sqs",
@@ -58,7 +59,9 @@ KINDS = {
         ),
         Kind("mariadb", "djqueue.backends.database.DatabaseQueue", server="mariadb", alias="mariadb", everywhere=FULL),
         Kind("redis", "djqueue.backends.redis_backend.RedisQueue", server="redis"),
-        Kind("redis-blocking", "djqueue.backends.redis_backend.RedisBlockingQueue", server="redis", everywhere=FULL),
+        Kind("redis-blocking", BLOCKING, server="redis", everywhere=FULL),
+        Kind("redis-cluster", BLOCKING, server="cluster", everywhere=False),
+        Kind("redis-sentinel", BLOCKING, server="sentinel", everywhere=False),
         Kind("sqs", options={"CREATE": True}, **SQS),
         Kind("sqs-fifo", options={"CREATE": True, "FIFO": True}, **SQS),
     )
@@ -88,13 +91,13 @@ class Backend:
     @property
     def connection(self) -> str:
         """What the setting CONNECTION says."""
-        if self.kind.server == "sqs":
-            return servers.address("sqs")
+        if self.kind.server in ("cluster", "sentinel", "sqs"):
+            return servers.address(self.kind.server)
         return redis_connection() if self.kind.server == "redis" else self.kind.alias
 
     @property
     def options(self) -> dict:
-        prefix = {"PREFIX": f"t-{self.tag}"} if self.kind.server in ("redis", "sqs") else {}
+        prefix = {"PREFIX": f"t-{self.tag}"} if self.kind.server and not self.alias else {}
         return prefix | self.kind.options
 
     def config(self, name: str = "default", **options) -> dict:
@@ -128,6 +131,8 @@ def database_names(aliases) -> dict[str, str]:
     return {alias: str(connections[alias].settings_dict["NAME"]) for alias in aliases}
 
 
+DISCOVERED = ("redis-cluster", "redis-sentinel") if FULL else ()
+"""Where the address of the server of a queue is found out."""
 EVERY = ("memory", "sqlite", "postgres", "mariadb", "redis", *(["redis-blocking"] if FULL else []))
 """The backends that keep the whole contract."""
 ACROSS = ("memory", "sqlite", "redis", *(["postgres", "mariadb"] if FULL else []))
@@ -153,5 +158,5 @@ def needs(item) -> set[str]:
     wanted = {kind for mark in item.iter_markers("server") for kind in mark.args}
     for mark in item.iter_markers("django_db"):
         databases = mark.kwargs.get("databases") or ()
-        wanted |= set(servers.KINDS) if databases == "__all__" else set(databases) & set(servers.KINDS)
+        wanted |= set(servers.SHARED) if databases == "__all__" else set(databases) & set(servers.KINDS)
     return wanted

@@ -17,6 +17,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.support.redis_servers import Cluster, QuickSentinel, Redis, Sentinel, free_port
 from tests.support.server_process import PATIENCE, Server
 
 LONGEST_SOCKET = 107
@@ -42,33 +43,6 @@ def short_dir() -> Path:
 def at_exit_of_this_process(function, *args, **kwargs):
     owner = os.getpid()
     atexit.register(lambda: function(*args, **kwargs) if os.getpid() == owner else None)
-
-
-class Redis(Server):
-    """On a free port of the loopback address, without persistence; `Redis(path, *Redis.DURABLE)` survives a kill."""
-
-    kind, program, package = "redis", "redis-server", "redis-server"
-    DURABLE = ("--appendonly", "yes", "--appendfsync", "no")
-
-    def __init__(self, folder, *extra):
-        super().__init__(folder, *extra)
-        self.port = _free_port()
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def command(self):
-        where = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.folder)]
-        return [self.find(), *where, "--save", "", "--databases", "64", "--daemonize", "no", *self.extra]
-
-    def ready(self):
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(5) == b"+PONG"  # "-LOADING …" while it reads its file
-        except OSError:
-            return False
 
 
 class Postgres(Server):
@@ -145,7 +119,7 @@ class Sqs(Server):
 
     def __init__(self, folder, *extra):
         super().__init__(folder, *extra)
-        self.port = _free_port()
+        self.port = free_port()
 
     @classmethod
     def find(cls):
@@ -166,7 +140,15 @@ class Sqs(Server):
             return False
 
 
-KINDS = {server.kind: server for server in (Redis, Postgres, MariaDB, Sqs)}
+KINDS = {server.kind: server for server in (Redis, Cluster, Sentinel, QuickSentinel, Postgres, MariaDB, Sqs)}
+SHARED = (
+    "redis",
+    "postgres",
+    "mariadb",
+    "sqs",
+    *(("cluster", "sentinel") if os.environ.get("DJQUEUE_FULL") == "1" else ()),
+)
+"""The kinds of which a run of everything has one; in the small size a test that needs another starts it."""
 
 
 def variable(kind: str) -> str:
@@ -196,9 +178,3 @@ def start(kind: str):
     at_exit_of_this_process(server.stop)
     server.start()
     os.environ[variable(kind)] = server.url
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -1,104 +1,52 @@
-"""From a setting to a connection with a Redis server that runs scripts; and the system checks of that server."""
+"""A connection with a Redis server, or with those of a cluster, that run scripts; and the system checks of them."""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 from django.core.checks import CheckMessage, Error, Warning
 from redis import Redis
-from redis.backoff import NoBackoff
 from redis.client import Connection
 from redis.cluster import RedisCluster
-from redis.connection import parse_url
 from redis.exceptions import (
+    ClusterDownError,
+    ClusterError,
     ConnectionError,
+    MovedError,
     NoScriptError,
     OutOfMemoryError,
+    ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
     TimeoutError,
 )
-from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
 
+from djqueue.backends.redis.address import FORMS, invalid, several, url_of
+from djqueue.backends.redis.discovery import Cluster, by_sentinel, cluster_of, once
 from djqueue.backends.redis.protocol import untext
 from djqueue.backends.redis.scripts import Script
 from djqueue.exceptions import InvalidQueueError, QueueFull, StoreError, StoreUnreachable
-from djqueue.utils import nearest, tell
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 
-_FORMS = 'give "host:port:db", or a redis://, rediss:// or unix:// URL'
-_PLAIN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?(:(?P<db>\d{1,5}))?")
-_TCP_ONLY = frozenset({"socket_keepalive", "socket_connect_timeout"})
-_QUERY = frozenset(
-    "db username password client_name protocol max_connections socket_timeout socket_connect_timeout socket_keepalive"
-    " health_check_interval ssl_ca_certs ssl_ca_path ssl_certfile ssl_keyfile ssl_password ssl_cert_reqs"
-    " ssl_check_hostname ssl_min_version".split()
-)
-"""The allowed options in the query of a URL; none that lets the client repeat commands or decode replies."""
 MEND = "Start it, or correct CONNECTION."
+MEND_CLUSTER = "Give CONNECTION redis+cluster:// and the addresses of some nodes."
 MEND_NUMBER = "Correct the number in CONNECTION, or the setting databases of the server."
+CLUSTER_FAULTS = (ClusterDownError, ClusterError, RedisClusterException)
+"""A slot has no server at this moment, or is moving to another."""
+FAULTS = (ConnectionError, TimeoutError, ResponseError, *CLUSTER_FAULTS)
 UNBOUNDED = 2**20
 Execute = Callable[..., Any]
 NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
-
-
-def url_of(connection: str | None) -> str:
-    """The URL that a CONNECTION means; "" means localhost:6379:0. Raises InvalidQueueError, without a password."""
-    text = connection or "localhost"
-    if "://" in text:
-        _check_url(text)
-        return text
-    found = _PLAIN.fullmatch(text)
-    if not found or not 0 < int(found["port"] or 6379) < 2**16:
-        raise _invalid(_masked(text), _FORMS)
-    return f"redis://{found['host']}:{found['port'] or 6379}/{found['db'] or 0}"
-
-
-def _masked(text: str) -> str:
-    """What was given, without what may be a password."""
-    host, *numbers = text.split(":")
-    shown = [part if place < 2 and part.isdigit() and len(part) <= 5 else "***" for place, part in enumerate(numbers)]
-    return "" if "@" in text else repr(":".join([host, *shown]))
-
-
-def _check_url(url: str) -> None:
-    scheme = url.partition("://")[0]
-    if scheme not in ("redis", "rediss", "unix"):
-        raise _invalid(f"a URL with the scheme {scheme!r}", _FORMS)
-    try:
-        parts, query = urlsplit(url), parse_qs(urlsplit(url).query, keep_blank_values=True)
-        parse_url(url)
-        host = parts.hostname
-        if "@" in parts.query:
-            raise ValueError("half of a password")
-    except ValueError:  # its text may quote the password
-        hint = "write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and %40"
-        raise _invalid(f"a {scheme}:// URL that cannot be read", hint) from None
-    known = _QUERY - _TCP_ONLY if scheme == "unix" else _QUERY
-    for name in query.keys() - known:
-        meant = nearest(name, known)
-        hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(sorted(known))}"
-        raise _invalid(f"a URL with the option {name!r}", hint)
-    if not int(query.get("max_connections", ["2"])[0]) > 1:
-        raise _invalid("a URL with max_connections=1", "give max_connections=2 or more, as a consumer waits on one")
-    if parts.fragment:
-        raise _invalid(f"a {scheme}:// URL with a '#'", "write '#' in a password as %23")
-    if scheme == "unix" and not parts.path:
-        raise _invalid("a unix:// URL without a path", "give unix:///path/to/redis.sock")
-    if scheme != "unix" and not (host and re.fullmatch(r"/?\d*", parts.path)):
-        raise _invalid(f"a {scheme}:// URL whose host or database cannot be read", f"give {scheme}://host:port/0")
-
-
-def _invalid(what: str, hint: str) -> InvalidQueueError:
-    return InvalidQueueError(f"CONNECTION of a Redis queue is {what or 'not one'}: {hint}.")
 
 
 def is_wrong_type(error: ResponseError) -> bool:
@@ -125,6 +73,9 @@ class DirectCommands:
         try:
             connection.send_packed_command(connection.pack_command(*args))
             reply = connection.read_response()
+        except ReadOnlyError:  # a replica now: the next connection may lead to the primary
+            self._give_up(borrowed)
+            raise
         except ResponseError:  # an answer like others
             self._kept.append(borrowed)
             raise
@@ -164,9 +115,9 @@ class Connections:
     """A client for each URL, shared by all queues and threads. Its pool drops the connections of a forked child."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Redis, Execute]] = {}
+        self._made: dict[str, tuple[Redis | Cluster, Execute]] = {}
 
-    def client(self, url: str) -> tuple[Redis, Execute]:
+    def client(self, url: str) -> tuple[Redis | Cluster, Execute]:
         """A client, and what executes a command for it. Does not connect."""
         return self._made.get(url) or self._made.setdefault(url, _made(url))
 
@@ -180,7 +131,7 @@ class Connections:
 connections = Connections()
 
 
-def _made(url: str) -> tuple[Redis, Execute]:
+def _made(url: str) -> tuple[Redis | Cluster, Execute]:
     """A client that never repeats a command: a claim that ran twice would lease two batches, and lose one.
 
     It uses RESP 2: with notices of maintenance redis-py does not check a connection for a surplus reply.
@@ -188,7 +139,11 @@ def _made(url: str) -> tuple[Redis, Execute]:
     defaults: dict[str, Any] = {"socket_timeout": 5.0, "max_connections": UNBOUNDED, "protocol": 2}
     if not url.startswith("unix:"):
         defaults |= {"socket_connect_timeout": 5.0, "socket_keepalive": True}
-    client = Redis.from_url(url, retry=Retry(NoBackoff(), 0), **defaults)
+    said = several(url) if "+" in url.partition("://")[0] else None
+    if said and not said.service:
+        cluster = Cluster(said.hosts, defaults | said.options)
+        return cluster, cluster.execute_command
+    client = by_sentinel(said, defaults | said.options) if said else Redis.from_url(url, retry=once(), **defaults)
     is_bounded = client.connection_pool.max_connections != UNBOUNDED  # a kept connection would be missing to others
     return client, client.execute_command if is_bounded else DirectCommands(client).execute
 
@@ -199,6 +154,10 @@ class RedisUnreachable(StoreUnreachable, ConnectionError):
 
 class RedisSilent(StoreUnreachable, TimeoutError):
     """A Redis server does not answer in time; what was asked of it may have been done."""
+
+
+class RedisIsClusterNode(StoreError, InvalidQueueError):
+    """A Redis server is a node of a cluster, and the queue is at another one."""
 
 
 class RedisLacksDatabase(StoreError, InvalidQueueError):
@@ -231,7 +190,7 @@ class Link:
                 return execute("EVALSHA", script.sha, len(keys), *keys, *args)
             except NoScriptError:  # a server that was restarted, or flushed its scripts; it ran nothing
                 return execute("EVAL", script.source, len(keys), *keys, *args)
-        except (ConnectionError, TimeoutError, ResponseError) as error:
+        except FAULTS as error:
             raise self.told(error) from None
 
     def execute(self, *args: object) -> Any:
@@ -242,7 +201,7 @@ class Link:
         """
         try:
             return self._execute(*args)
-        except (ConnectionError, TimeoutError, ResponseError) as error:
+        except FAULTS as error:
             raise self.told(error) from None
 
     def _by_client(self, *args: Any) -> Any:
@@ -258,6 +217,20 @@ class Link:
             return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
         if "DB index is out of range" in str(error):
             return RedisLacksDatabase(f"{self.where} is no database of that server{self._databases()}. {MEND_NUMBER}")
+        return self._refused(error)
+
+    def _refused(self, error: Exception) -> Exception:
+        """The error of a server that does not serve the queue, or takes no writes, because others do or should."""
+        if isinstance(error, MovedError):
+            text = f"{self.where} is a node of a cluster, and the queue is at another one"
+            return RedisIsClusterNode(f"{text}. {MEND_CLUSTER}")
+        if isinstance(error, CLUSTER_FAULTS):
+            return RedisUnreachable(f"{self.where} does not serve this queue now: {_reason(error)}.")
+        if isinstance(error, ReadOnlyError) or "-READONLY" in str(error):  # Redis 6 wraps the error of a script
+            self.client.connection_pool.disconnect(inuse_connections=False)  # its name may lead elsewhere by now
+            return RedisUnreachable(f"{self.where} is a replica and takes no writes. Give CONNECTION its primary.")
+        if "NOREPLICAS" in str(error):
+            return RedisUnreachable(f"{self.where} takes no writes: it has fewer replicas than min-replicas-to-write.")
         return error
 
     def _databases(self) -> str:
@@ -284,25 +257,45 @@ class Link:
         Unless it is to end ``promptly``, and the client lends us a connection, it may end up to 0.15 s late.
         """
         args = "BLPOP", *lists, max(0.001, seconds)  # 0 would mean for ever
-        # A client that is one connection, or has a pool for each server, lends none.
-        if not promptly or getattr(self.client, "connection", self) is not None:
-            return self.execute(*args) is not None
         try:
-            with self.client.client() as borrowed:
+            client = self._client_at(lists[0])
+            # A client that is one connection lends none.
+            if not promptly or getattr(client, "connection", self) is not None:
+                return self.execute(*args) is not None
+            with client.client() as borrowed:
                 return _popped(borrowed.connection, args) is not None
-        except (ConnectionError, TimeoutError) as error:
+        except MovedError:
+            return self.execute(*args) is not None  # which learns where the queue is now
+        except FAULTS as error:
             raise self.told(error) from None
+
+    def _client_at(self, key: bytes) -> Any:
+        """The client of the server that has a key. May connect."""
+        if (cluster := cluster_of(self.client)) is None:
+            return self.client
+        return cluster.get_redis_connection(cluster.get_node_from_key(key))
+
+    def servers(self) -> list[tuple[str, Any]]:
+        """The name and the client of each server that has queues; of a cluster these are the primaries. May connect."""
+        if (cluster := cluster_of(self.client)) is None:
+            return [(self.where, self.client)]
+        nodes = sorted(cluster.get_primaries(), key=attrgetter("name"))
+        return [(f"Redis at {node.name}", cluster.get_redis_connection(node)) for node in nodes]
 
     @property
     def is_cluster(self) -> bool:
         """Whether the client sends each command to the server of its slot."""
-        return isinstance(self.client, RedisCluster)
+        return isinstance(self.client, Cluster | RedisCluster)
 
     @property
     def where(self) -> str:
-        at = self._settings
+        if isinstance(self.client, Cluster):
+            return f"Redis cluster at {', '.join(f'{host}:{port}' for host, port in self.client.hosts)}"
+        at = getattr(self.client, "connection_pool", None) and self._settings
         if not at:
             return type(self.client).__name__
+        if isinstance(pool := self.client.connection_pool, SentinelConnectionPool):
+            return f"Redis at {pool.service_name}/{at.get('db') or 0} (by Sentinel)"
         place = at.get("path") or f"{at.get('host', 'localhost')}:{at.get('port', 6379)}"
         return f"Redis at {place}/{at.get('db') or 0}"
 
@@ -313,6 +306,11 @@ class Link:
 
     @property
     def _settings(self) -> dict:
+        """The options of its connections."""
+        if isinstance(self.client, Cluster):
+            return self.client.options
+        if isinstance(self.client, RedisCluster):
+            return self.client.get_connection_kwargs()
         return getattr(getattr(self.client, "connection_pool", None), "connection_kwargs", {})
 
 
@@ -341,14 +339,14 @@ def _popped(connection: Connection, args: Sequence) -> object:
 
 def _accepted(client: object) -> object:
     if not callable(getattr(client, "execute_command", None)):
-        raise _invalid(f"a {type(client).__name__}", f"{_FORMS}, or a client of redis-py")
+        raise invalid(f"a {type(client).__name__}", f"{FORMS}, or a client of redis-py")
     link_settings = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
     if link_settings.get("decode_responses"):
-        raise _invalid("a client with decode_responses", "make it without: bodies are bytes")
+        raise invalid("a client with decode_responses", "make it without: bodies are bytes")
     retry = getattr(client, "retry", None) or getattr(client, "get_retry", lambda: None)()
     if getattr(retry, "_retries", 0) > 0:
         hint = "make it with retry=Retry(NoBackoff(), 0): a claim that ran twice hides what it took first"
-        raise _invalid("a client that repeats commands", hint)
+        raise invalid("a client that repeats commands", hint)
     return client
 
 
@@ -359,36 +357,57 @@ FLOORS = {"valkey": (7, 2), "redis": (6, 2)}
 
 
 def check_server(link: Link) -> list[CheckMessage]:
-    """The checks; connects. Skips what the server does not reveal, as managed servers may not."""
+    """The checks of each server; connects. Skips what a server does not reveal, as managed servers may not."""
     try:
-        info = link.client.info()
-    except (ConnectionError, TimeoutError) as error:
+        servers = link.servers()
+    except FAULTS as error:
         return [Error(f"{link.where} cannot be reached: {_reason(error)}.", hint=MEND, id="djqueue.E101")]
+    return [message for where, client in servers for message in _check(link, where, client)]
+
+
+def _check(link: Link, where: str, client: Any) -> list[CheckMessage]:
+    try:
+        info = client.info()
+    except (ConnectionError, TimeoutError) as error:
+        return [Error(f"{where} cannot be reached: {_reason(error)}.", hint=MEND, id="djqueue.E101")]
     except RedisError as error:
         if not isinstance(told := link.told(error), RedisLacksDatabase):
             return []
         return [Error(str(told).removesuffix(f" {MEND_NUMBER}"), hint=MEND_NUMBER, id="djqueue.E104")]
-    found: list[CheckMessage] = []
+    return [*_check_version(where, info), *_check_safety(where, info, client), *_check_role(link, where, info)]
+
+
+def _check_version(where: str, info: dict) -> Iterator[CheckMessage]:
     kind = "valkey" if "valkey_version" in info else "redis"
     version = str(info.get(f"{kind}_version", ""))
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if len(numbers) == 2 and numbers < FLOORS[kind]:
         hint = f"Use {kind} {'.'.join(map(str, FLOORS[kind]))} or later."
-        found.append(Error(f"{link.where} is {kind} {version}.", hint=hint, id="djqueue.E102"))
+        yield Error(f"{where} is {kind} {version}.", hint=hint, id="djqueue.E102")
+
+
+def _check_safety(where: str, info: dict, client: Any) -> Iterator[CheckMessage]:
     policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
-        text = f"{link.where} may delete queues: its maxmemory-policy is {policy}."
+        text = f"{where} may delete queues: its maxmemory-policy is {policy}."
         hint = "Set maxmemory-policy to noeviction: then a full server refuses new work instead of deleting old work."
-        found.append(Error(text, hint=hint, id="djqueue.E103"))
-    if not info.get("aof_enabled", 1) and _config(link, "save") == "":
+        yield Error(text, hint=hint, id="djqueue.E103")
+    if not info.get("aof_enabled", 1) and _config(client, "save") == "":
         hint = "Turn on appendonly, unless queues may be lost when it restarts."
-        found.append(Warning(f"{link.where} keeps nothing on disk.", hint=hint, id="djqueue.W101"))
-    return found
+        yield Warning(f"{where} keeps nothing on disk.", hint=hint, id="djqueue.W101")
 
 
-def _config(link: Link, name: str) -> str | None:
+def _check_role(link: Link, where: str, info: dict) -> Iterator[CheckMessage]:
+    if info.get("cluster_enabled") and not link.is_cluster:
+        yield Error(f"{where} is a node of a cluster.", hint=MEND_CLUSTER, id="djqueue.E105")
+    if info.get("role") == "slave":
+        hint = "Give CONNECTION the address of its primary, or redis+sentinel:// and those of its Sentinels."
+        yield Error(f"{where} is a replica and takes no writes.", hint=hint, id="djqueue.E106")
+
+
+def _config(client: Any, name: str) -> str | None:
     try:
-        value = link.client.config_get(name).get(name)
+        value = client.config_get(name).get(name)
     except RedisError:
         return None
     return value.decode() if isinstance(value, bytes) else value

@@ -62,7 +62,9 @@ class RedisQueue(LeasedQueue):
     """A queue on Redis that consumers poll at intervals.
 
     ``connection`` is ``"host:port:db"``, a ``redis://``, ``rediss://`` or ``unix://`` URL, or a client of redis-py
-    (without ``decode_responses``, and with its retries off). ``prefix`` keeps two sites on one server apart.
+    (without ``decode_responses``, and with its retries off). Some nodes of a cluster are
+    ``redis+cluster://host:port,host:port``, the Sentinels of a primary ``redis+sentinel://host:port,host:port/service/0``;
+    both also with ``rediss+``. ``prefix`` keeps two sites on one server apart.
     ``remember_done`` (seconds or a timedelta) or ``keep_done`` (a count; 100,000 if only the former is given) let the
     queue remember the ids of completed entries and refuse them; each costs the server about 100 bytes. With ``lifo``,
     entries in no lane leave in the reverse order of arrival at equal priority. Raises InvalidQueueError.

@@ -18,7 +18,7 @@ from djqueue.testing import (
 )
 from djqueue.testing.patience import eventually
 from tests.backends.contract.toy import ToyQueue
-from tests.support.backends import EVERY, FULL, SERVED
+from tests.support.backends import DISCOVERED, EVERY, FULL, SERVED
 
 
 class OnEachBackend:
@@ -41,32 +41,32 @@ class OnEachBackend:
 LANED = tuple(id for id in SERVED if FULL or id != "mariadb")  # which tests/backends/database/test_lanes.py runs on
 
 
-@pytest.mark.backends(*SERVED)
+@pytest.mark.backends(*SERVED, *DISCOVERED)
 class TestQueue(OnEachBackend, QueueContract):
     """The four verbs and what stands on them."""
 
 
-@pytest.mark.backends(*SERVED)
+@pytest.mark.backends(*SERVED, *DISCOVERED)
 class TestLeases(OnEachBackend, LeaseContract):
     """Leases, order, acceptance, inspection."""
 
 
-@pytest.mark.backends(*SERVED)
+@pytest.mark.backends(*SERVED, *DISCOVERED)
 class TestGuards(OnEachBackend, GuardContract):
     """Conditions beside entries."""
 
 
-@pytest.mark.backends(*LANED)
+@pytest.mark.backends(*LANED, *DISCOVERED)
 class TestLanes(OnEachBackend, LaneContract):
     """Entries that wait for each other."""
 
 
-@pytest.mark.backends(*LANED)
+@pytest.mark.backends(*LANED, *(id for id in DISCOVERED if id != "redis-cluster"))
 class TestRateLimits(OnEachBackend, RateLimitContract):
-    """Windows that several queues share."""
+    """Windows that several queues share, which those of a cluster cannot."""
 
 
-@pytest.mark.backends(*SERVED)
+@pytest.mark.backends(*SERVED, *DISCOVERED)
 class TestStore(OnEachBackend, StoreContract):
     """Facts."""
 
@@ -82,16 +82,21 @@ class TestPrune(OnEachBackend):
         assert (store.prune(limit=2), store.prune(), store.prune()) == (2, 3, 0)
 
 
-@pytest.mark.backends(*EVERY)
+@pytest.mark.backends(*EVERY, *DISCOVERED)
 class TestStress(OnEachBackend, StressContract):
     """Threads and models."""
 
     examples = 60 if FULL else 10
 
 
-@pytest.mark.backends("memory", "redis-blocking")
+@pytest.mark.backends("memory", "redis-blocking", *DISCOVERED)
 class TestWake(OnEachBackend, WakeContract):
     """Naps that end when work comes."""
+
+    @property
+    def share_a_connection(self):
+        """No command takes keys of two slots of a cluster."""
+        return self.backend.id != "redis-cluster"
 
 
 class ToyTest(QueueContract, GuardContract, RateLimitContract, unittest.TestCase):

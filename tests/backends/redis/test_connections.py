@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError, ResponseError
 from redis.retry import Retry
 
 from djqueue.backends.base import OnceGuard
-from djqueue.backends.redis.connection import url_of
+from djqueue.backends.redis.address import several, url_of
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, connections
 from djqueue.exceptions import InvalidQueueError
 from djqueue.testing import eventually, together
@@ -41,6 +41,8 @@ def test_the_name_of_a_queue_comes_before_its_connection():
         ("redis://me:pw@cache:6380/2?socket_timeout=3", "cache:6380/2"),
         ("rediss://cache?db=4&ssl_cert_reqs=required", "cache:6379/4"),
         ("unix:///run/redis.sock?db=1", "/run/redis.sock/1"),
+        ("redis+sentinel://one,two:26380/jobs/3", "jobs/3 (by Sentinel)"),
+        ("rediss+sentinel://me:pw@one/jobs?sentinel_password=pw&ssl_ca_certs=x", "jobs/0 (by Sentinel)"),
     ],
 )
 def test_connections_are_understood_without_connecting(text, where):
@@ -48,8 +50,45 @@ def test_connections_are_understood_without_connecting(text, where):
 
 
 @pytest.mark.parametrize(
+    "text, hosts",
+    [
+        ("redis+cluster://cache", "cache:6379"),
+        ("redis+cluster://me:p%2Cw@one,two:7001/0?socket_timeout=3", "one:6379, two:7001"),
+        ("rediss+cluster://[::1]:7000,[::2]", "::1:7000, ::2:6379"),
+    ],
+)
+def test_the_nodes_of_a_cluster_are_understood_without_connecting(text, hosts):
+    assert RedisQueue("mail", text).describe() == f"Redis cluster at {hosts}"
+
+
+def test_what_a_url_of_several_servers_says():
+    said = several("rediss+sentinel://me:p%2Fw@one,two:26380/jobs/3?socket_timeout=3&sentinel_password=x")
+    assert (said.hosts, said.service) == ([("one", 26379), ("two", 26380)], "jobs")
+    login = {"username": "me", "password": "p/w", "ssl": True}
+    assert said.options == {**login, "db": 3, "socket_timeout": 3.0, "sentinel_password": "x"}
+    said = several("redis+cluster://one,two:7001?client_name=shop")
+    assert (said.hosts, said.service, said.options) == ([("one", 6379), ("two", 7001)], "", {"client_name": "shop"})
+
+
+@pytest.mark.parametrize(
     "text, told",
     [
+        ("redis+cluster://one,two/1", "only number 0"),
+        ("redis+cluster://one,", "redis+cluster://host:port,host:port"),
+        ("redis+cluster://", "redis+cluster://host:port,host:port"),
+        ("redis+cluster://one:port", "%2F"),
+        ("redis+cluster://one?db=1", "'db'"),
+        ("redis+cluster://one?health_check_interval=1", "'health_check_interval'"),
+        ("redis+cluster://one?sentinel_password=x", "'sentinel_password'"),
+        ("redis+cluster://one?socket_timout=1", "did you mean 'socket_timeout'"),
+        ("redis+sentinel://one,two", "name of a service"),
+        ("redis+sentinel://one,two//0", "name of a service"),
+        ("redis+sentinel://one,two/jobs/first", "host:port,host:port/service/0"),
+        ("redis+clusters://one", "'redis+clusters'"),
+        (f"redis+cluster://:{SECRET}/x@one,two", "%2F"),
+        (f"redis+cluster://:12/{SECRET}@one,two", "host:port,host:port"),
+        (f"redis+sentinel://:{SECRET}#x@one/jobs", "%23"),
+        (f"redis+sentinel://one/jobs?sentinel_password={SECRET}@x", "%40"),
         ("cache:port:0", "host:port:db"),
         ("cache:6379:0:1", "host:port:db"),
         ("cache:70000", "host:port:db"),

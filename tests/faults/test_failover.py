@@ -1,0 +1,119 @@
+"""A primary is replaced, or a slot moves, while a consumer works: it goes on by itself.
+
+Replication is asynchronous: what the dead primary had accepted and not yet sent to its replica is gone. A ``WAIT``
+behind it tells that all before has arrived.
+"""
+
+import time
+
+import pytest
+import redis
+
+from djqueue.exceptions import StoreUnreachable
+from tests.faults.commands import work
+from tests.faults.conftest import APPS, show
+from tests.faults.processes import Consumers, at_rest, full
+from tests.support import servers
+from tests.support.processes import until
+from tests.support.slots import moving, node_of, slot_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.server("redis")]
+THREADS, MILLISECONDS = 4, 5
+AHEAD = 48
+"""More than 4 threads finish in the 50 ms for which a consumer claims ahead."""
+QUICK = ("--cluster-node-timeout", "1500")
+
+
+@pytest.fixture
+def serve(make_site, settings):
+    """A consumer of a queue at an address; a test's own process knows the same queue."""
+    sites = []
+
+    def start(url: str) -> Consumers:
+        path = "djqueue.backends.redis_backend.RedisBlockingQueue"
+        settings.QUEUES = {"default": {"CLASS": path, "CONNECTION": url}}
+        sites.append(make_site(settings.QUEUES, INSTALLED_APPS=APPS))
+        consumers = Consumers(sites[-1])
+        consumers.start("-t", THREADS, "--lease", 4)
+        return consumers
+
+    yield start
+    for site in sites:
+        show(site)
+
+
+def send(count: int) -> set[str]:
+    return {result.id for result in work.enqueue_many([(MILLISECONDS,)] * count)}
+
+
+def tried() -> str | None:
+    """The id of one more message, if it is accepted."""
+    try:
+        return work(MILLISECONDS).id
+    except StoreUnreachable:
+        return None
+
+
+def replicated(primary: servers.Redis) -> None:
+    """Wait until the replica has all that the primary has accepted before."""
+    with redis.Redis(port=primary.port, single_connection_client=True) as client:
+        client.set("{djqueue:default}:barrier", 1)
+        until(lambda: client.wait(1, 1000))
+
+
+def hard_times(consumers: Consumers, primary: servers.Redis) -> None:
+    """The primary dies in the middle of the work; what had arrived at its replica is run, and what comes later too."""
+    safe = send(full(300, 3000))
+    consumers.ledger.wait("end", 50)
+    replicated(primary)
+    unknown = send(20)
+    primary.kill9()
+    assert tried() is None
+    later = {until(tried, 60), *send(full(100, 1000))}
+    consumers.ledger.wait_all("end", safe | later)
+    at_rest()
+    found = consumers.ledger.check(safe | later, unknown)
+    assert not found.lost
+    assert found.dup_runs <= THREADS + AHEAD
+    assert consumers.ledger.pids() == {member.pid for member in consumers.members}
+
+
+def test_a_consumer_goes_on_with_the_primary_that_sentinels_choose(private_server, serve):
+    server = private_server("sentinel-quick")
+    consumers = serve(server.url)
+    hard_times(consumers, server.primary)
+    server.primary.start()  # and comes back as a replica
+    until(lambda: "role:slave" in server.primary.ask("INFO", "replication"), 60)
+    consumers.ledger.wait_all("end", send(20))
+    assert consumers.stop() == [0]
+
+
+def test_a_consumer_goes_on_with_the_replica_that_a_cluster_promotes(private_server, serve):
+    server = private_server("cluster", *QUICK)
+    primary = node_of(server, slot_of("default"))
+    server.add_replica(primary)
+    consumers = serve(server.url)
+    hard_times(consumers, primary)
+    primary.start()
+    until(lambda: "role:slave" in primary.ask("INFO", "replication"), 60)
+    consumers.ledger.wait_all("end", send(20))
+    assert consumers.stop() == [0]
+
+
+def test_a_consumer_follows_a_slot_that_moves_to_another_node(private_server, serve):
+    server = private_server("cluster")
+    consumers = serve(server.url)
+    ids = send(full(300, 3000))
+    consumers.ledger.wait("end", 50)
+    with moving(server, slot_of("default")):
+        assert tried() is None
+        began = len(consumers.ledger.of("start"))
+        time.sleep(full(1, 5))
+        assert len(consumers.ledger.of("start")) <= began + AHEAD
+    ids.add(until(tried))
+    ids |= send(100)
+    consumers.ledger.wait_all("end", ids)
+    stats, found = at_rest(), consumers.ledger.check(ids)
+    assert (stats.done, stats.failed, found.lost) == (len(ids), 0, set())
+    assert found.dup_runs <= THREADS + AHEAD
+    assert consumers.stop() == [0]

@@ -1,0 +1,78 @@
+"""One consumer of queues on two databases and on Redis: none of them is held up by the server of another."""
+
+import json
+
+import pytest
+
+from tests.faults.conftest import APPS, show
+from tests.faults.processes import Consumers, full
+from tests.faults.test_outages import ENGINES
+from tests.support import servers
+from tests.support.processes import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.server("redis", "postgres")]
+QUEUES = "default,orders,mail"
+"""On the database "default", on the database "shop", and on Redis."""
+
+
+def database(server: servers.Postgres) -> dict:
+    return {"ENGINE": ENGINES["postgres"], "NAME": "postgres", "USER": "djqueue", "HOST": str(server.folder)}
+
+
+@pytest.fixture
+def databases(private_server) -> dict[str, servers.Postgres]:
+    """Two PostgreSQL servers of the test's own, by alias."""
+    return {alias: private_server("postgres") for alias in ("default", "shop")}
+
+
+@pytest.fixture
+def consumers(databases, private_server, make_site):
+    path = "djqueue.backends.database.DatabaseQueue"
+    redis = {"CLASS": "djqueue.backends.redis_backend.RedisBlockingQueue", "CONNECTION": private_server("redis").url}
+    queues = {"default": {"CLASS": path}, "orders": {"CLASS": path, "CONNECTION": "shop"}, "mail": redis}
+    site = make_site(queues, INSTALLED_APPS=APPS, DATABASES={alias: database(one) for alias, one in databases.items()})
+    for alias in databases:
+        site.run("migrate", "-v", 0, "--database", alias)
+    yield Consumers(site)
+    show(site)
+
+
+def sent(consumers: Consumers, *args) -> dict[str, set[str]]:
+    """The ids by the alias of the queue."""
+    found = json.loads(consumers.site.run("send_across", *args).splitlines()[-1])
+    return {alias: set(ids) for alias, ids in found.items()}
+
+
+def all_of(found: dict[str, set[str]]) -> set[str]:
+    return set().union(*found.values())
+
+
+def test_a_call_is_part_of_the_transaction_on_the_database_of_its_queue(consumers):
+    """On Redis the call waits for the commit on ``default``."""
+    back = sent(consumers, 2, QUEUES, "--databases", "shop", "--roll-back")
+    none = sent(consumers, 2, QUEUES, "--databases", "default,shop", "--roll-back")
+    both = sent(consumers, 2, QUEUES, "--databases", "default,shop")
+    consumers.start("-t", 4)
+    kept = back["default"] | back["mail"] | all_of(both)
+    consumers.ledger.wait_all("end", kept)
+    assert consumers.stop() == [0]
+    assert {event.id for event in consumers.ledger.of("start")} == kept
+    assert not kept & (back["orders"] | all_of(none))
+
+
+def test_one_consumer_serves_all_and_a_database_that_is_away_holds_up_no_other(consumers, databases):
+    consumers.start("-t", 4, "--lease", 4)
+    first = sent(consumers, full(50, 500), QUEUES)
+    consumers.ledger.wait_all("end", all_of(first))
+    databases["shop"].kill9()
+    others = sent(consumers, full(50, 500), "default,mail")
+    consumers.ledger.wait_all("end", all_of(others))
+    databases["shop"].start()
+    until(lambda: databases["shop"].ready())
+    later = sent(consumers, 5, QUEUES)
+    consumers.ledger.wait_all("end", all_of(later))
+    ids = all_of(first) | all_of(others) | all_of(later)
+    assert consumers.stop() == [0]
+    found = consumers.ledger.check(ids)
+    assert (found.lost, found.unexpected, found.dup_runs) == (set(), set(), 0)
+    assert len(consumers.ledger.pids()) == 1
