@@ -2,7 +2,7 @@
 PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test test-all lint format docs bench
+.PHONY: help demo test test-all lint format docs bench-quick race
 
 help:
 	@$(DEV) --help
@@ -10,5 +10,11 @@ help:
 demo:
 	@$(DEV) demo $(if $(filter-out 0,$(ONCE)),--once) $(if $(PHOTOS),--photos "$(PHOTOS)")
 
-test test-all lint format docs bench:
+bench-quick:
+	@$(DEV) bench-quick $(if $(filter-out 0,$(WRITE)),--write)
+
+race:
+	@$(DEV) race $(if $(filter-out 0,$(QUICK)),--quick)
+
+test test-all lint format docs:
 	@$(DEV) $@

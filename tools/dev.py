@@ -20,7 +20,8 @@ from steps import ROOT, Failed, need, run, say, step
 
 from tests.support import browser, servers
 
-VENV, DEMO_VENV = ".venv", ".venv-demo"
+VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
+RACE = "tests/benchmarks/race"
 # Many tests wait for something: three for each processor keep them busy. A few at a time, so that none waits at the end
 # for another one's many.
 PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))), "--maxschedchunk", "4")
@@ -72,12 +73,22 @@ def docs():
     check_documents(venvs.ensure(VENV, "test"))
 
 
-def bench():
-    """Measure throughput and latency beside a bare loop."""
+def bench_quick(write: bool):
+    """What a message costs, in turns of a reference loop; fails where that is more than it was."""
     need("tests/benchmarks/run.py")
+    apt.ensure(servers)
     python = venvs.ensure(VENV, "test")
-    start_servers()
-    hand_over(python, "tests/benchmarks/run.py")
+    hand_over(python, "tests/benchmarks/run.py", *(["--write"] if write else []))
+
+
+def race(quick: bool):
+    """djqueue beside its peers, measured in one run; the results go into docs/performance."""
+    need(f"{RACE}/requirements.txt")
+    apt.ensure(servers)
+    lines = (ROOT / RACE / "requirements.txt").read_text().splitlines()
+    pins = tuple(line for line in lines if not line.startswith("#"))
+    python = venvs.ensure(RACE_VENV, "redis,postgres", pins=pins)
+    hand_over(python, "-m", "tests.benchmarks.race.run", *(["--quick"] if quick else []))
 
 
 def demo(once: bool, photos: str | None):
@@ -203,7 +214,7 @@ def hand_over(*command):
         sys.exit(1)
 
 
-TASKS = {"test": test, "test-all": test_all, "lint": lint, "format": format_code, "docs": docs, "bench": bench}
+TASKS = {"test": test, "test-all": test_all, "lint": lint, "format": format_code, "docs": docs}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -213,6 +224,14 @@ def parser() -> argparse.ArgumentParser:
     player.add_argument("--once", action="store_true", help="in make: ONCE=1")
     player.add_argument("--photos", metavar="DIR", help="a folder of pictures; in make: PHOTOS=DIR")
     player.set_defaults(function=demo)
+    bencher = tasks.add_parser("bench-quick", help=bench_quick.__doc__)
+    bencher.add_argument("--write", action="store_true", help="store the figures of this run; in make: WRITE=1")
+    bencher.set_defaults(function=bench_quick)
+    racer = tasks.add_parser("race", help=race.__doc__)
+    racer.add_argument(
+        "--quick", action="store_true", help="fewer messages, one round, nothing written; in make: QUICK=1"
+    )
+    racer.set_defaults(function=race)
     for name, function in TASKS.items():
         tasks.add_parser(name, help=function.__doc__).set_defaults(function=function)
     return main

@@ -17,11 +17,12 @@ django.setup()
 
 import debounce  # noqa: E402
 import diagrams  # noqa: E402
+import race  # noqa: E402
 import throttling  # noqa: E402
 
 
 def main(check: bool) -> int:
-    wanted = {**diagrams.drawings(), **debounce.drawings(), **throttling.drawings()}
+    wanted = {**diagrams.drawings(), **debounce.drawings(), **throttling.drawings(), **race.drawings()}
     found = {path.stem: path.read_text() for path in FOLDER.glob("*.svg")}
     if check:
         differ = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))

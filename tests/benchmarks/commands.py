@@ -3,23 +3,21 @@
 import time
 
 from djqueue import Throttle, queue_command
-
-stamps = {"first": 0.0, "last": 0.0}
-
-
-@queue_command
-def nothing(number, text):
-    """A no-op that notes when the first and the last of its kind ran."""
-    now = time.perf_counter()
-    stamps["first"] = stamps["first"] or now
-    stamps["last"] = now
+from tests.benchmarks import ledger
 
 
 @queue_command
-def note_latency(sent, path):
-    """Append how many milliseconds passed since it was enqueued."""
-    with open(path, "a") as file:
-        file.write(f"{(time.perf_counter() - sent) * 1000}\n")
+def noted(number, text):
+    """A no-op that the ledger knows of."""
+    ledger.note(number)
+
+
+@queue_command
+def doze(number):
+    """Note its start and, a second later, its end."""
+    ledger.note(2 * number)
+    time.sleep(ledger.SLOW)
+    ledger.note(2 * number + 1)
 
 
 # ---- What is followed on its way: see ``path.py``

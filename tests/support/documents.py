@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = {"python", "console", "ini", "docker", "yaml", "text"}
-PROSE = {"note", "warning", "toctree", "list-table", "contents", "currentmodule", "container", "glossary"}
+PROSE = {"note", "warning", "toctree", "list-table", "csv-table", "contents", "currentmodule", "container", "glossary"}
 PICTURES = {"drawing", "image", "figure"}
 TESTED = {
     "../../tests/backends/contract/file_queue.py",

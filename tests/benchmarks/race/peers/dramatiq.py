@@ -1,0 +1,33 @@
+"""dramatiq on Redis."""
+
+import time
+
+import dramatiq
+from dramatiq.brokers.redis import RedisBroker
+
+from tests.benchmarks import ledger
+from tests.benchmarks.race.peers import TEXT, URL
+
+dramatiq.set_broker(RedisBroker(url=URL))
+
+
+@dramatiq.actor
+def noted(number, text):
+    ledger.note(number)
+
+
+@dramatiq.actor
+def doze(number):
+    ledger.note(2 * number)
+    time.sleep(ledger.SLOW)
+    ledger.note(2 * number + 1)
+
+
+def send(numbers):
+    for number in numbers:
+        noted.send(number, TEXT)
+
+
+def send_slow(numbers):
+    for number in numbers:
+        doze.send(number)

@@ -1,0 +1,32 @@
+"""huey on a Redis list or on SQLite, whose journal is a write-ahead log by default."""
+
+import time
+
+from huey import RedisHuey, SqliteHuey
+
+from tests.benchmarks import ledger
+from tests.benchmarks.race.peers import TEXT, URL
+
+huey = RedisHuey("race", url=URL) if URL.startswith("redis") else SqliteHuey("race", filename=URL)
+
+
+@huey.task()
+def noted(number, text):
+    ledger.note(number)
+
+
+@huey.task()
+def doze(number):
+    ledger.note(2 * number)
+    time.sleep(ledger.SLOW)
+    ledger.note(2 * number + 1)
+
+
+def send(numbers):
+    for number in numbers:
+        noted(number, TEXT)
+
+
+def send_slow(numbers):
+    for number in numbers:
+        doze(number)
