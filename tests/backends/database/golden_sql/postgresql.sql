@@ -34,7 +34,12 @@ SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failure
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
-RETURNING id;
+RETURNING id,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 
 
 -- put: eight entries
@@ -61,7 +66,12 @@ SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failure
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
-RETURNING id;
+RETURNING id,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 
 
 -- put: in a lane
@@ -92,7 +102,12 @@ SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failure
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
-RETURNING id;
+RETURNING id,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
 
@@ -141,7 +156,12 @@ FROM e
 WHERE name = '' OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = convert_to(e.id, 'UTF8'))
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
-RETURNING id;
+RETURNING id,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 
 
 -- put: unique
@@ -996,7 +1016,21 @@ ORDER BY name
 FOR UPDATE;
 -- WITH as in: complete
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
+UPDATE djqueue_lane l
+SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before,
+    paused_reason = u.paused_reason, logs = u.logs, state = u.state, sort_key = u.sort_key,
+    sort_at = u.sort_at
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
+        CAST(%s AS text), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS bigint)
+    )
+) u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at)
+WHERE l.seq = u.seq
+RETURNING (
+    SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(1684698469, :bucket)::text
+        ELSE pg_notify(':channel', %s)::text END
+);
 COMMIT;
 
 
@@ -1022,6 +1056,10 @@ FROM (
 WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING m.seq;
+SELECT (
+    SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(1684698469, :bucket)::text
+        ELSE pg_notify(':channel', %s)::text END
+);
 
 
 -- release: with a delay
@@ -1049,8 +1087,9 @@ FROM (
 WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING m.seq;
+-- SELECT as in: release
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
+-- UPDATE as in: complete: in a lane
 COMMIT;
 
 
@@ -1127,7 +1166,7 @@ WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING m.seq;
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
+-- UPDATE as in: complete: in a lane
 COMMIT;
 
 
@@ -1211,6 +1250,7 @@ SELECT (SELECT count(*) FROM gone), NOW,
 -- reap
 
 -- WITH as in: reap: nothing has expired
+-- SELECT as in: release
 
 
 -- reap: in a lane
@@ -1237,7 +1277,7 @@ SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost EN
     sort_key = neg_priority, sort_at = due_since, token = 0, owner = ''
 WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
+-- UPDATE as in: complete: in a lane
 COMMIT;
 
 
@@ -1622,6 +1662,7 @@ WHERE queue = %s
   AND id IN (%s, %s)
   AND state NOT IN (2, 4)
   AND (SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = m.id) IS NULL;
+-- SELECT as in: release
 COMMIT;
 
 
