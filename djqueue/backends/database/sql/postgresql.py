@@ -99,14 +99,17 @@ class PostgreSQL(Dialect):
 
     def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
         rows, params = table([arrival.row for arrival in arrivals], TYPES)
-        notifying, queue = self._notifying(arrivals)
+        notifying, queue = self._notifying(self._any_soon(arrivals))
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}{notifying}"
         return {row[0] for row in self.rows(sql, [*params, self.queue, *queue])}
 
-    def _notifying(self, arrivals: Sequence[NewRow]) -> tuple[str, list[str]]:
-        """What an insert returns beside the ids, once if it inserts anything; and the parameters."""
+    def _any_soon(self, arrivals: Sequence[NewRow]) -> bool:
         now = time.time_ns() // 1000
-        if self.notifies and any(one.due(now) - now <= SOON for one in arrivals):
+        return any(one.due(now) - now <= SOON for one in arrivals)
+
+    def _notifying(self, wakes: bool) -> tuple[str, list[str]]:
+        """What a change returns behind its columns, once if it changes anything; and the parameters."""
+        if wakes and self.notifies:
             return f", {notifying(bucket_of(self.queue))}", [self.queue]
         return "", []
 
@@ -120,7 +123,7 @@ class PostgreSQL(Dialect):
         Everywhere keys are locked in the order of their bytes.
         """
         guarded = [(*arrival.row, arrival.key, arrival.ttl) for arrival in arrivals]
-        notifying, queue = self._notifying(arrivals)
+        notifying, queue = self._notifying(self._any_soon(arrivals))
         rows, params = table(guarded, (*TYPES, "text", "bigint"))
         sql = (
             f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({text.ARRIVING}, name, ttl)), g AS ({text.INSERT_FACT} "
@@ -177,12 +180,6 @@ class PostgreSQL(Dialect):
             self.notify()
         return reaped, now, next, laned
 
-    def release(self, said: Sequence[tuple]) -> Iterable[tuple]:
-        back = super().release(said)
-        if any(row[DELAY] <= SOON for row in said):
-            self.notify()
-        return back
-
     def requeue(self, failed: str, ids: Sequence[str]) -> int:
         requeued = super().requeue(failed, ids)
         self.notify()
@@ -213,10 +210,9 @@ class PostgreSQL(Dialect):
 
     def write_lanes(self, rows: Sequence[tuple], opened: bool = False) -> None:
         table_of, params = table(rows, LANE_TYPES)
+        notifying, queue = self._notifying(opened)
         sql = f"UPDATE djqueue_lane l SET {text.ASSIGNED} FROM {table_of} u ({text.WRITTEN}) WHERE l.seq = u.seq"
-        if opened and self.notifies:
-            sql, params = f"{sql} RETURNING {notifying(bucket_of(self.queue))}", [*params, self.queue]
-        self.count(sql, params)
+        self.count(f"{sql} RETURNING l.seq{notifying}" if notifying else sql, [*params, *queue])
 
     def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
@@ -244,8 +240,10 @@ class PostgreSQL(Dialect):
 
     def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
+        notifying, own = self._notifying(queue == self.queue and any(row[DELAY] <= SOON for row in said))
         update = f"UPDATE djqueue_message m SET queue = %s, {change}"
-        sql = f"{update} FROM {rows} u ({text.SAID}) WHERE {OURS} RETURNING m.seq"
+        sql = f"{update} FROM {rows} u ({text.SAID}) WHERE {OURS} RETURNING m.seq{notifying}"
+        params += own
         if kept:
             keeping, facts = self._keeping(kept)
             sql, params = f"WITH d AS ({sql}){keeping} SELECT seq FROM d", [*params, *facts]

@@ -1027,10 +1027,12 @@ FROM (
     )
 ) u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at)
 WHERE l.seq = u.seq
-RETURNING (
-    SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(1684698469, :bucket)::text
-        ELSE pg_notify(':channel', %s)::text END
-);
+RETURNING l.seq,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 COMMIT;
 
 
@@ -1055,16 +1057,36 @@ FROM (
 ) u (seq, token, delay, attempts, failures, lost, errors)
 WHERE m.seq = u.seq
   AND m.token = u.token
-RETURNING m.seq;
-SELECT (
-    SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(1684698469, :bucket)::text
-        ELSE pg_notify(':channel', %s)::text END
-);
+RETURNING m.seq,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 
 
 -- release: with a delay
 
--- UPDATE as in: release
+UPDATE djqueue_message m
+SET queue = %s,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1
+        ELSE 0 END,
+    sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END
+        END, sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    ),
+    (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    )
+) u (seq, token, delay, attempts, failures, lost, errors)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING m.seq;
 
 
 -- release: in a lane
@@ -1086,8 +1108,12 @@ FROM (
 ) u (seq, token, delay, attempts, failures, lost, errors)
 WHERE m.seq = u.seq
   AND m.token = u.token
-RETURNING m.seq;
--- SELECT as in: release
+RETURNING m.seq,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 -- SELECT as in: claim: from a lane, to which something came
 -- UPDATE as in: complete: in a lane
 COMMIT;
@@ -1250,7 +1276,10 @@ SELECT (SELECT count(*) FROM gone), NOW,
 -- reap
 
 -- WITH as in: reap: nothing has expired
--- SELECT as in: release
+SELECT (
+    SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(1684698469, :bucket)::text
+        ELSE pg_notify(':channel', %s)::text END
+);
 
 
 -- reap: in a lane
@@ -1662,7 +1691,7 @@ WHERE queue = %s
   AND id IN (%s, %s)
   AND state NOT IN (2, 4)
   AND (SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = m.id) IS NULL;
--- SELECT as in: release
+-- SELECT as in: reap
 COMMIT;
 
 
