@@ -198,7 +198,8 @@ class Fetcher(Loop):
             self._tell_what_is_awaited(claims, again)
             self.dry = self._asked
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
-        sleeps = not len(self._hands.in_flight) and all(queue.notifies for queue in self._queues)
+        is_one = len({queue.connection_key for queue in self._queues}) == 1
+        sleeps = not len(self._hands.in_flight) and is_one and all(queue.notifies for queue in self._queues)
         pause = self._pace.longest if sleeps else self._pace.next()
         self._await_completed(False)
         self._nap(min([pause, *failing]), again)

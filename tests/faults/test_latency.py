@@ -25,7 +25,7 @@ def delays(consumers, count):
 
 
 @pytest.mark.alone
-@pytest.mark.backends("redis-blocking")
+@pytest.mark.backends("postgres", "redis-blocking")
 def test_a_blocking_consumer_begins_at_once_dj23_to21(consumers):
     """DJ-23, TO-21: though it may sleep for ten seconds, it wakes within 50 ms, in the middle of many."""
     consumers.args = ("-n", "-d", 10, "-m", 10)

@@ -1,4 +1,4 @@
-"""Private Redis, PostgreSQL, MariaDB and SQS servers: real programs in a temporary folder, never on a well-known port.
+"""Private servers, each a real program in a temporary folder and never on a well-known port.
 
 Standard library only, and no Django: the development tool starts them before there is a virtual environment.
 `start("redis")` starts one for the whole run and puts its address into the environment, where every process of the
@@ -16,6 +16,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from tests.support.redis_servers import Cluster, QuickSentinel, Redis, Sentinel, free_port
 from tests.support.server_process import PATIENCE, Server
@@ -76,6 +77,43 @@ class Postgres(Server):
 
     def _tool(self, name):
         return str(Path(self.find()).with_name(name))
+
+
+class PgBouncer(Server):
+    """Before the run's PostgreSQL, on a Unix socket in its folder: a client has a connection for one transaction."""
+
+    kind, program, package, account = "pgbouncer", "pgbouncer", "pgbouncer", "postgres"
+    PORT = 6432
+
+    @property
+    def url(self):
+        return f"postgresql://djqueue@/postgres?host={self.folder}&port={self.PORT}"
+
+    def initialise(self):
+        url = urlsplit(address("postgres"))
+        host = parse_qs(url.query).get("host", [url.hostname])[0]
+        lines = [
+            "[databases]",
+            f"* = host={host} port={url.port or 5432} user={url.username}",
+            "[pgbouncer]",
+            "pool_mode = transaction",
+            "auth_type = any",
+            f"unix_socket_dir = {self.folder}",
+            f"listen_port = {self.PORT}",
+        ]
+        (self.folder / "ini").write_text("\n".join(lines))
+        (self.folder / "ini").chmod(0o644)
+
+    def command(self):
+        return [self.find(), *self.extra, str(self.folder / "ini")]
+
+    def ready(self):
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(f"{self.folder}/.s.PGSQL.{self.PORT}")
+                return True
+        except OSError:
+            return False
 
 
 class MariaDB(Server):
@@ -140,7 +178,7 @@ class Sqs(Server):
             return False
 
 
-KINDS = {server.kind: server for server in (Redis, Cluster, Sentinel, QuickSentinel, Postgres, MariaDB, Sqs)}
+KINDS = {server.kind: server for server in (Redis, Cluster, Sentinel, QuickSentinel, Postgres, PgBouncer, MariaDB, Sqs)}
 SHARED = (
     "redis",
     "postgres",

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import DatabaseError, NotSupportedError, connections
 
+from djqueue.exceptions import InvalidQueueError
 from djqueue.models import QueueFact, QueueLane, QueueMessage, QueueTicket
 
 FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
@@ -90,6 +91,22 @@ def _sqlite(connection: Any) -> Iterator[CheckMessage]:
     if timeout < PATIENCE:
         message = f"SQLite database {connection.alias!r}: a writer waits {timeout} seconds for another."
         yield Warning(message, hint=f'{advice}"timeout": {PATIENCE}.', id="djqueue.W204")
+
+
+def known_notify(notify: object) -> bool | str | None:
+    """The option NOTIFY of a queue. Raises InvalidQueueError."""
+    if notify is None or isinstance(notify, bool) or isinstance(notify, str) and notify in connections:
+        return notify
+    known = ", ".join(sorted(connections))
+    raise InvalidQueueError(f"OPTIONS['NOTIFY'] is {notify!r}: give True, False, or an alias in DATABASES: {known}.")
+
+
+def check_notify(alias: str, notify: bool | str | None) -> Iterator[CheckMessage]:
+    """The option NOTIFY, which only PostgreSQL has."""
+    for name in {alias, notify} - {None, True, False} if notify else ():
+        if (vendor := connections[name].vendor) != "postgresql":
+            message = f"OPTIONS['NOTIFY'] of a queue needs PostgreSQL; the database {name!r} is {vendor}."
+            yield Warning(message, hint="Remove it: the queue is polled.", id="djqueue.W207")
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -28,6 +28,8 @@ MOST_READ = 1000
 """The most entries of one lane that one claim looks at."""
 TAKEN_IN = 200
 """The most tickets, and the most lanes whose time has come, that one claim looks at."""
+STATE, OPEN = -3, (LANE_READY, LANE_SCHEDULED)
+"""The place of the state in the row of a lane, and the states of lanes that something leaves soon."""
 STANDS = {gates.LANE_READY: LANE_READY, gates.LANE_CLOSED: LANE_CLOSED, gates.LANE_SCHEDULED: LANE_SCHEDULED}
 
 
@@ -145,7 +147,7 @@ Say = Callable[[Dialect, Sequence[Lease]], Iterable[tuple]]
 
 def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
     """Apply ``say`` to leases of lanes, which may open as a result."""
-    with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True) as lanes:
+    with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True, wakes=True) as lanes:
         rows = list(say(sql, leases))
         seqs = {row[0] for row in rows}
         lanes.settled([token_of(lease).lane for lease in leases if token_of(lease).seq in seqs])
@@ -184,7 +186,7 @@ def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
 def reap(sql: Dialect, limit: int, by: int) -> int:
     """Return entries whose leases expired to their lanes, unless it is later than ``by``; how many."""
     late = sql.expired(limit)
-    with lane_transaction(sql, {lane for _, lane in late}, wait=False) as lanes:
+    with lane_transaction(sql, {lane for _, lane in late}, wait=False, wakes=True) as lanes:
         seqs = sorted(seq for seq, lane in late if lane in lanes.held)
         names = sql.reap_in_lanes(seqs, by) if seqs else []
         lanes.settled(names)
@@ -250,7 +252,7 @@ def _out(sql: Dialect) -> Counter[str]:
 
 def change_lane(sql: Dialect, name: str, change: Callable[[Lane, int], Lane]) -> bool:
     """Change the record of a lane, if it has one; whether the record differs now."""
-    with lane_transaction(sql, [name], wait=True) as lanes:
+    with lane_transaction(sql, [name], wait=True, wakes=True) as lanes:
         if name not in lanes.held:
             return False
         was = lanes.held[name].lane
@@ -285,8 +287,8 @@ def _last_gates(tickets: Iterable[Ticket]) -> dict[str, str]:
 class LaneTransaction:
     """The lanes whose rows a transaction holds."""
 
-    def __init__(self, sql: Dialect):
-        self.sql = sql
+    def __init__(self, sql: Dialect, wakes: bool = False):
+        self.sql, self._wakes = sql, wakes
         self.held: dict[str, LockedLane] = {}
         self.now = 0
         self.is_read = False
@@ -466,16 +468,21 @@ class LaneTransaction:
                 rows.append(row)
                 one.was = row
         if rows:
-            self.sql.write_lanes(rows)
+            self.sql.write_lanes(rows, self._wakes and any(row[STATE] in OPEN for row in rows))
         if idle:
             self.sql.delete_rows("djqueue_lane", sorted(idle))
 
 
 @contextmanager
-def lane_transaction(sql: Dialect, names: Iterable[str] = (), wait: bool = False) -> Iterator[LaneTransaction]:
-    """A transaction, or the caller's, that holds these lanes and their parents."""
+def lane_transaction(
+    sql: Dialect, names: Iterable[str] = (), wait: bool = False, wakes: bool = False
+) -> Iterator[LaneTransaction]:
+    """A transaction, or the caller's, that holds these lanes and their parents.
+
+    ``wakes``: whether processes that wait for work are to look at what it opens.
+    """
     with sql.writing():
-        lanes = LaneTransaction(sql)
+        lanes = LaneTransaction(sql, wakes)
         lanes.hold_named(names, wait)
         yield lanes
 

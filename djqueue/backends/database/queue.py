@@ -18,12 +18,14 @@ from functools import cached_property
 from itertools import islice
 from math import inf
 from types import NoneType
+from typing import Self
 
 from django.core.checks import CheckMessage
 from django.db import connections
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
 from djqueue.backends.database import checks, lanes
+from djqueue.backends.database.listening import Subscription
 from djqueue.backends.database.rate_limits import Looks, claim_paid, claim_within
 from djqueue.backends.database.rows import (
     BATCH,
@@ -104,13 +106,14 @@ class DatabaseQueue(LeasedQueue):
     (seconds or a timedelta) and ``keep_done`` (a count, kept to within a hundredth) bound for how long the ids of
     completed entries are kept and refused; without either they are forgotten at once. With ``remember_done`` alone
     100,000 are kept. With ``lifo``, entries in no lane leave in the reverse order of arrival at equal priority.
+    ``notify``, on PostgreSQL: whether consumers that wait are notified of work, or the alias by which they listen.
 
     Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
 
     settles_with_claim = True
     features = FEATURES
-    options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
+    options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO", "NOTIFY"})
     on_commit = None
     bytes_at_once = BATCH_BYTES
 
@@ -121,9 +124,11 @@ class DatabaseQueue(LeasedQueue):
         remember_done: Span = None,
         keep_done: int | None = None,
         lifo: bool = False,
+        notify: bool | str | None = None,
     ):
         super().__init__(name, connection)
         self.database = alias_of(connection)
+        self._notify = checks.known_notify(notify)
         if len(self.base_name) > LONGEST_NAME:
             raise InvalidQueueError(f"The queue NAME {name!r} is too long: it may have {LONGEST_NAME} characters.")
         self.store = self._facts = DatabaseStore(name, connection)
@@ -132,7 +137,9 @@ class DatabaseQueue(LeasedQueue):
         self._remember = micros(min(remember, FOR_EVER))
         self._facts.bound = (self._marks, keep)
         self._unswept, self._lifo, self._unanswered = 0, lifo, Unanswered()
-        self._db = Database(self.database, self.name)
+        self._db = Database(self.database, self.name, notifies=self._notify is not False)
+        listens_by = self._notify if isinstance(self._notify, str) else self.database
+        self._subscription = Subscription(self.name, self.database, listens_by)
         self._claims, self._looks = Claims(self._db), Looks(self._db)
         self._swept, self._looked_at = "", 0
 
@@ -141,7 +148,7 @@ class DatabaseQueue(LeasedQueue):
         """The failed queue. It remembers no ids: an entry that is completed there may be put again."""
         if self.name.endswith(FAILED_SUFFIX):
             return None
-        return self._sibling(DatabaseQueue, self.name + FAILED_SUFFIX, lifo=self._lifo)
+        return self._sibling(DatabaseQueue, self.name + FAILED_SUFFIX, lifo=self._lifo, notify=False)
 
     # ---- put
 
@@ -225,8 +232,13 @@ class DatabaseQueue(LeasedQueue):
         self._disown()
         ask = self._ask(limit, lease, owner, begin)
         is_joined = joined(connections[self._db.alias])
+        if self._can_listen:
+            self._subscription.begin()
         with nullcontext() if is_joined else self._unanswered.asking(ask.token, lease):
-            return self._without_replays(claim(ask))
+            claimed = claim(ask)
+        if self._can_listen:
+            self._subscription.end(found=bool(claimed))
+        return self._without_replays(claimed)
 
     def _claim_and_look(self, ask: ClaimRequest, ahead: int) -> Claimed:
         claimed = self._claim(ask, ahead)
@@ -421,10 +433,12 @@ class DatabaseQueue(LeasedQueue):
         return f"{connection.vendor} database {settings['NAME']}{host} ({self.database})"
 
     def check(self) -> list[CheckMessage]:
-        return checks.check(self._db.alias, in_use=True)
+        return [*checks.check(self._db.alias, in_use=True), *checks.check_notify(self._db.alias, self._notify)]
 
     def close(self) -> None:
         """Close the calling thread's connection, unless a transaction is open on it."""
+        if self._can_listen:
+            self._subscription.listener.close()
         if not joined(connections[self.database]):
             connections[self.database].close()
 
@@ -432,6 +446,33 @@ class DatabaseQueue(LeasedQueue):
     def _counter(self) -> str:
         """The key under which this thread counts."""
         return self._counters[(os.getpid() + threading.get_native_id()) % SLOTS]
+
+    # ---- waiting
+
+    @property
+    def notifies(self) -> bool:  # type: ignore[override]  # PostgreSQL does, unless no notification arrives
+        return self._can_listen and self._subscription.listener.works
+
+    @cached_property
+    def _can_listen(self) -> bool:
+        if self._notify is False or connections[self.database].vendor != "postgresql":
+            return False
+        from django.db.backends.postgresql.psycopg_any import is_psycopg3
+
+        return is_psycopg3
+
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
+        """On PostgreSQL it ends when another transaction notifies; within a transaction, and elsewhere, it sleeps."""
+        if not self.notifies or joined(connections[self.database]):
+            return super().wait_for_work(seconds, beside)
+        queues = [self, *beside]
+        counts = dict(queue._subscription.count for queue in queues)
+        return self._subscription.listener.wait(counts, seconds, lambda left: any(q._may_give(left) for q in queues))
+
+    def _may_give(self, seconds: float) -> bool:
+        """Whether a claim may find something within some seconds."""
+        glance = self._claims.glance()
+        return glance.is_any or seconds_to(glance.soonest, glance.now) < seconds
 
     @cached_property
     def _counters(self) -> list[str]:
@@ -623,7 +664,7 @@ class Claims:
         opened less than UNSEEN ago: a claim that is full without them looks for them only in :meth:`look_behind`.
         """
         if self._stirred:
-            laned, soon = self._laned(ask, ahead, self._glance())
+            laned, soon = self._laned(ask, ahead, self.glance())
             missing = ask.limit - sum(unit is not None for unit in laned)
             own, again, _ = self._own(ask, missing) if missing else ([], 0.0, None)
             return _merged(ask, laned, own, min(soon, again))
@@ -643,7 +684,7 @@ class Claims:
         """What was claimed in no lane, and behind it what lanes have, up to the limit."""
         if len(own) >= ask.limit:
             return Claimed(own, again)
-        laned, soon = self._laned(ask._replace(limit=ask.limit - len(own)), ahead, glance or self._glance())
+        laned, soon = self._laned(ask._replace(limit=ask.limit - len(own)), ahead, glance or self.glance())
         return _merged(ask, [None] * len(own) + [unit for unit in laned if unit], own, min(soon, again))
 
     def paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, list[Lease]]:
@@ -658,7 +699,7 @@ class Claims:
     def refresh_lanes(self, ask: ClaimRequest) -> None:
         """Put lanes where they belong, as far as claims have not done so."""
         for _ in range(ROUNDS):
-            glance = self._glance()
+            glance = self.glance()
             if not (glance.ticket or glance.rises or glance.falls_due):
                 break
             self._db.run(lanes.claim_turns, ask, glance, self._db.run(lanes.take_tickets, glance), 0, False)
@@ -666,7 +707,7 @@ class Claims:
     def look_behind(self) -> None:
         """After a claim, which may have been full without lanes: now and then only."""
         if self._was_full and not self._stirred and time.monotonic() >= self._look_at:
-            self._stirred = self._glance().stirs
+            self._stirred = self.glance().stirs
             self._look_at = time.monotonic() + UNSEEN
 
     def _own(self, ask: ClaimRequest, limit: int) -> tuple[list[Lease], float, Glance | None]:
@@ -693,13 +734,13 @@ class Claims:
         units = [unit for unit in units if unit is None or unit]
         if held_back or len(units) >= ask.limit:
             return units, 0.0
-        glance = self._glance()
+        glance = self.glance()
         self._stirred = glance.stirs
         if glance.stirs:
             return units, 0.0 if any(units) else SOON
         return units, seconds_to(glance.next, glance.now)
 
-    def _glance(self) -> Glance:
+    def glance(self) -> Glance:
         return self._db.run(self._db.sql.glance)
 
 

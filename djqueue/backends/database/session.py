@@ -169,10 +169,10 @@ class DatabaseUnreachable(StoreUnreachable, OperationalError):
 
 
 class Database:
-    """The database of one queue, on the connection of the thread."""
+    """The database of one queue, on the connection of the thread; ``notifies``: whether a put wakes who listens."""
 
-    def __init__(self, alias: str, queue: str):
-        self.alias, self.queue = alias, queue
+    def __init__(self, alias: str, queue: str, notifies: bool = False):
+        self.alias, self.queue, self.notifies = alias, queue, notifies
 
     @cached_property
     def sql(self) -> type[Dialect]:
@@ -200,7 +200,7 @@ class Database:
     def _once(self, connection: Any, verb: Callable[..., T], args: tuple) -> T:
         try:
             with connection.cursor() as cursor:
-                return verb(self.sql(connection, cursor, self.queue), *args)
+                return verb(self.sql(connection, cursor, self.queue, self.notifies), *args)
         except (OperationalError, InterfaceError, ProgrammingError) as error:
             told = in_our_words(connection, error)
             # A cursor that another thread frees waits for this connection, which may wait for that thread.

@@ -89,7 +89,7 @@ class TestStress(OnEachBackend, StressContract):
     examples = 60 if FULL else 10
 
 
-@pytest.mark.backends("memory", "redis-blocking", *DISCOVERED)
+@pytest.mark.backends("memory", "postgres", "redis-blocking", *DISCOVERED)
 class TestWake(OnEachBackend, WakeContract):
     """Naps that end when work comes."""
 

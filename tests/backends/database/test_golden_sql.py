@@ -35,6 +35,8 @@ VARYING = {
     r"\bseq IN \(\d[\d, ]*\)": "seq IN (:seqs)",
     r"(<= \(-?\d+, :moment), \d+\)": r"\1, :seq)",
     r"\bseq <= \d+": "seq <= :seq",
+    r"\((\d{10}), \d+\)": r"(\1, :bucket)",
+    r"'djqueue_\d+'": "':channel'",
 }
 """Numbers that are part of the text of a statement, and what is written instead."""
 ORDERED = Gate(ordered=True).written()

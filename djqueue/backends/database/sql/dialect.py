@@ -143,8 +143,8 @@ class Dialect:
     before: str = "(sort_key, sort_at, seq) < (%(sort_key)s, %(sort_at)s, %(seq)s)"
     up_to: str = "(sort_key, sort_at, seq) <= ({0}, {1}, {2})"
 
-    def __init__(self, connection: Any, cursor: Any, queue: str):
-        self.connection, self.cursor, self.queue = connection, cursor, queue
+    def __init__(self, connection: Any, cursor: Any, queue: str, notifies: bool = False):
+        self.connection, self.cursor, self.queue, self.notifies = connection, cursor, queue, notifies
 
     # ---- running statements
 
@@ -201,6 +201,9 @@ class Dialect:
         """Delete the entries of a queue with these ids, if they fulfil a condition; how many."""
         sql = f"DELETE FROM djqueue_message WHERE queue = %s AND id IN ({marks(ids)}) AND {condition}"
         return self.count(sql, [queue, *ids])
+
+    def notify(self) -> None:
+        """Wake the processes that listen for the queue, when this transaction commits; a vendor may be able to."""
 
     # ---- facts: keys are whole, values are bytes, times are µs, and None is for ever
 
@@ -413,8 +416,8 @@ class Dialect:
         sql = f"SELECT {text.LANE} FROM djqueue_lane {self.by_place} WHERE {which} {order}"
         return self.rows(sql, [self.queue, state, limit])
 
-    def write_lanes(self, rows: Sequence[tuple]) -> None:
-        """Rows of WRITTEN."""
+    def write_lanes(self, rows: Sequence[tuple], opened: bool = False) -> None:
+        """Rows of WRITTEN. ``opened``: whether to wake who listens for the queue, as something may leave a lane."""
         table = f"WITH u ({text.WRITTEN}) AS (VALUES {rows_of_marks(rows)})"
         self.count(f"{table} UPDATE djqueue_lane AS l SET {text.ASSIGNED} FROM u WHERE l.seq = u.seq", flat(rows))
 

@@ -139,7 +139,7 @@ class MariaDB(Dialect):
         extend = (f"UPDATE {ours} SET {text.EXTEND}, sort_at = @djqueue", params)
         return self._together(until, look(ours, params, "m.seq, @djqueue"), extend)[0]
 
-    def write_lanes(self, rows: Sequence[tuple]) -> None:
+    def write_lanes(self, rows: Sequence[tuple], opened: bool = False) -> None:
         join = f"({selected(text.WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq"
         self.count(f"UPDATE {join} SET {qualified(text.ASSIGNED, 'l')}", flat(rows))
 

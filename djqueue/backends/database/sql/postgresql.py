@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from zlib import crc32
 
 from django.db import DataError
 
@@ -31,6 +34,8 @@ INSERT = f"INSERT INTO djqueue_message (seq, {text.COLUMNS}) SELECT seq, %s, {te
 REFUSING = 'ORDER BY id COLLATE "C" ON CONFLICT (queue, id) DO NOTHING RETURNING id'
 """Rows are numbered in the order of the call, but inserted in the order of ids: otherwise two puts may deadlock."""
 
+DELAY = 2
+"""Its place in SAID."""
 SAID_TYPES = ("bigint", "bigint", "bigint", "int", "int", "int", "text")
 KEPT_TYPES = ("bigint", "bigint", "text", "bytea", "bigint")
 ARRAYS_FROM = 8
@@ -43,6 +48,41 @@ COUNTING = f"{text.INSERT_FACT} SELECT {{counter}}, '', NULL, count(*) FROM d HA
 
 LANE_TYPES = ("bigint", "text", "int", "bigint", "bigint", "text", "text", "bigint", "int", "bigint")
 """Of WRITTEN."""
+
+
+# ---- Notifications: a process that waits for work listens, and holds an advisory lock as long as it does
+
+BUCKETS = 16
+"""Each queue is in one bucket, which has a channel and a lock: a server has room for some thousand locks."""
+LOCKS = 1684698469
+"""The first key of these locks; the second is the bucket."""
+SOON = 1_000_000
+"""µs: a put does not notify of entries that are due later. A process that waits looks by itself before then."""
+NOT_LISTENING = "UNLISTEN *; SELECT pg_advisory_unlock_all()"
+
+
+@lru_cache(maxsize=4096)
+def bucket_of(queue: str) -> int:
+    return crc32(queue.encode("utf-8", "surrogatepass")) % BUCKETS
+
+
+def listening(buckets: Iterable[int]) -> str:
+    """Statements that listen for buckets, of a connection that keeps its session."""
+    each = (f"SELECT pg_advisory_lock_shared({LOCKS}, {bucket}); LISTEN djqueue_{bucket}" for bucket in buckets)
+    return "; ".join(each)
+
+
+@lru_cache(maxsize=BUCKETS)
+def notifying(bucket: int) -> str:
+    """Notifies of a queue when the transaction commits, if a process listens: then its lock is not to be had.
+
+    Notifying costs more than putting, and of the transactions that notify one commits at a time.
+    """
+    key = f"{LOCKS}, {bucket}"
+    return (
+        f"(SELECT CASE WHEN pg_try_advisory_lock({key}) THEN pg_advisory_unlock({key})::text "
+        f"ELSE pg_notify('djqueue_{bucket}', %s)::text END)"
+    )
 
 
 class PostgreSQL(Dialect):
@@ -62,8 +102,23 @@ class PostgreSQL(Dialect):
         if len(arrivals) == 1:
             return self._insert_one(arrivals[0])
         rows, params = table([arrival.row for arrival in arrivals], TYPES)
-        sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}"
-        return {row[0] for row in self.rows(sql, [*params, self.queue])}
+        notifying, queue = self._notifying(self._any_soon(arrivals))
+        sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}{notifying}"
+        return {row[0] for row in self.rows(sql, [*params, self.queue, *queue])}
+
+    def _any_soon(self, arrivals: Sequence[NewRow]) -> bool:
+        now = time.time_ns() // 1000
+        return any(one.due(now) - now <= SOON for one in arrivals)
+
+    def _notifying(self, wakes: bool) -> tuple[str, list[str]]:
+        """What a change returns behind its columns, once if it changes anything; and the parameters."""
+        if wakes and self.notifies:
+            return f", {notifying(bucket_of(self.queue))}", [self.queue]
+        return "", []
+
+    def notify(self) -> None:
+        if self.notifies:
+            self.rows(f"SELECT {notifying(bucket_of(self.queue))}", [self.queue])
 
     def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
         """The guards in the same statement: g has the keys that were free, each with the id of the first to ask.
@@ -71,15 +126,17 @@ class PostgreSQL(Dialect):
         Everywhere keys are locked in the order of their bytes.
         """
         guarded = [(*arrival.row, arrival.key, arrival.ttl) for arrival in arrivals]
+        notifying, queue = self._notifying(self._any_soon(arrivals))
         rows, params = table(guarded, (*TYPES, "text", "bigint"))
         sql = (
             f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({text.ARRIVING}, name, ttl)), g AS ({text.INSERT_FACT} "
             """SELECT DISTINCT ON (name COLLATE "C") name, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e """
             f"""WHERE name <> '' AND {text.absent("e.id")} ORDER BY name COLLATE "C", seq {self.fact_replaces} """
             f"WHERE djqueue_fact.until <= NOW RETURNING name, value) {INSERT} WHERE name = '' "
-            f"OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = convert_to(e.id, 'UTF8')) {REFUSING}"
+            "OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = convert_to(e.id, 'UTF8')) "
+            f"{REFUSING}{notifying}"
         )
-        return {row[0] for row in self.rows(sql, [*params, self.queue, self.queue])}
+        return {row[0] for row in self.rows(sql, [*params, self.queue, self.queue, *queue])}
 
     def claim(self, ask: ClaimRequest) -> ClaimResult:
         """No part of a statement sees what another promoted: a claim that promotes takes nothing, and is repeated."""
@@ -122,7 +179,14 @@ class PostgreSQL(Dialect):
             f"({text.NEXT_EXPIRY}), ({text.first_over(text.OUT, 1)}) IS NOT NULL"
         )
         reaped, now, next, laned = self.rows(sql, {"queue": self.queue, "limit": limit, "by": by})[0]
+        if reaped:
+            self.notify()
         return reaped, now, next, laned
+
+    def requeue(self, failed: str, ids: Sequence[str]) -> int:
+        requeued = super().requeue(failed, ids)
+        self.notify()
+        return requeued
 
     def change_first(self, what: str, which: str, params: Mapping[str, object]) -> int:
         return self.count(change(what, which), params)
@@ -147,11 +211,11 @@ class PostgreSQL(Dialect):
         rows = self.rows(sql, [list(wants), list(wants.values()), self.queue, list(outers), self.queue])
         return heads_of(rows[0][0], [row[1:] for row in rows if row[1] is not None])
 
-    def write_lanes(self, rows: Sequence[tuple]) -> None:
+    def write_lanes(self, rows: Sequence[tuple], opened: bool = False) -> None:
         table_of, params = table(rows, LANE_TYPES)
-        self.count(
-            f"UPDATE djqueue_lane l SET {text.ASSIGNED} FROM {table_of} u ({text.WRITTEN}) WHERE l.seq = u.seq", params
-        )
+        notifying, queue = self._notifying(opened)
+        sql = f"UPDATE djqueue_lane l SET {text.ASSIGNED} FROM {table_of} u ({text.WRITTEN}) WHERE l.seq = u.seq"
+        self.count(f"{sql} RETURNING l.seq{notifying}" if notifying else sql, [*params, *queue])
 
     def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
@@ -179,8 +243,10 @@ class PostgreSQL(Dialect):
 
     def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
+        notifying, own = self._notifying(queue == self.queue and any(row[DELAY] <= SOON for row in said))
         update = f"UPDATE djqueue_message m SET queue = %s, {change}"
-        sql = f"{update} FROM {rows} u ({text.SAID}) WHERE {OURS} RETURNING m.seq"
+        sql = f"{update} FROM {rows} u ({text.SAID}) WHERE {OURS} RETURNING m.seq{notifying}"
+        params += own
         if kept:
             keeping, facts = self._keeping(kept)
             sql, params = f"WITH d AS ({sql}){keeping} SELECT seq FROM d", [*params, *facts]

@@ -34,7 +34,12 @@ SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failure
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
-RETURNING id;
+RETURNING id,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 
 
 -- put: eight entries
@@ -62,7 +67,12 @@ SELECT seq, %s, id, body, neg_priority, lane, command, errors, attempts, failure
 FROM e
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
-RETURNING id;
+RETURNING id,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 
 
 -- put: in a lane
@@ -82,7 +92,12 @@ VALUES (
         %(neg_priority)s END, CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END
 )
 ON CONFLICT (queue, id) DO NOTHING
-RETURNING id;
+RETURNING id,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
 
@@ -131,7 +146,12 @@ FROM e
 WHERE name = '' OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = convert_to(e.id, 'UTF8'))
 ORDER BY id COLLATE "C"
 ON CONFLICT (queue, id) DO NOTHING
-RETURNING id;
+RETURNING id,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 
 
 -- put: unique
@@ -986,7 +1006,23 @@ ORDER BY name
 FOR UPDATE;
 -- WITH as in: complete
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
+UPDATE djqueue_lane l
+SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before,
+    paused_reason = u.paused_reason, logs = u.logs, state = u.state, sort_key = u.sort_key,
+    sort_at = u.sort_at
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
+        CAST(%s AS text), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS bigint)
+    )
+) u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at)
+WHERE l.seq = u.seq
+RETURNING l.seq,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 COMMIT;
 
 
@@ -1011,12 +1047,36 @@ FROM (
 ) u (seq, token, delay, attempts, failures, lost, errors)
 WHERE m.seq = u.seq
   AND m.token = u.token
-RETURNING m.seq;
+RETURNING m.seq,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 
 
 -- release: with a delay
 
--- UPDATE as in: release
+UPDATE djqueue_message m
+SET queue = %s,
+    state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END WHEN u.delay > 0 THEN 1
+        ELSE 0 END,
+    sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END
+        END, sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '',
+    attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
+FROM (
+    VALUES (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    ),
+    (
+        CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+        CAST(%s AS int), CAST(%s AS text)
+    )
+) u (seq, token, delay, attempts, failures, lost, errors)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+RETURNING m.seq;
 
 
 -- release: in a lane
@@ -1038,9 +1098,14 @@ FROM (
 ) u (seq, token, delay, attempts, failures, lost, errors)
 WHERE m.seq = u.seq
   AND m.token = u.token
-RETURNING m.seq;
+RETURNING m.seq,
+    (
+        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
+            1684698469, :bucket
+        )::text ELSE pg_notify(':channel', %s)::text END
+    );
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
+-- UPDATE as in: complete: in a lane
 COMMIT;
 
 
@@ -1117,7 +1182,7 @@ WHERE m.seq = u.seq
   AND m.token = u.token
 RETURNING m.seq;
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
+-- UPDATE as in: complete: in a lane
 COMMIT;
 
 
@@ -1201,6 +1266,10 @@ SELECT (SELECT count(*) FROM gone), NOW,
 -- reap
 
 -- WITH as in: reap: nothing has expired
+SELECT (
+    SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(1684698469, :bucket)::text
+        ELSE pg_notify(':channel', %s)::text END
+);
 
 
 -- reap: in a lane
@@ -1227,7 +1296,7 @@ SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost EN
     sort_key = neg_priority, sort_at = due_since, token = 0, owner = ''
 WHERE seq IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
--- UPDATE as in: claim: from a lane, to which something came
+-- UPDATE as in: complete: in a lane
 COMMIT;
 
 
@@ -1612,6 +1681,7 @@ WHERE queue = %s
   AND id IN (%s, %s)
   AND state NOT IN (2, 4)
   AND (SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = m.id) IS NULL;
+-- SELECT as in: reap
 COMMIT;
 
 
