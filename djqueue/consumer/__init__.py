@@ -120,8 +120,10 @@ class Consumer:
             connections.close_all()
 
     def size(self, processes: int = 1) -> str:
-        """How many threads it has, in words, in how many processes."""
-        threads = counted(self.options.threads, "thread")
+        """How many threads and coroutines it has, in words, in how many processes."""
+        threads, coroutines = counted(self.options.threads, "thread"), self.options.coroutines
+        if coroutines:
+            threads = f"{threads} and {counted(coroutines, 'coroutine')}"
         return threads if processes == 1 else f"{processes} processes × {threads}"
 
     def banner(self, processes: int = 1) -> str:

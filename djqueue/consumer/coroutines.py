@@ -73,10 +73,11 @@ class Coroutines(Member):
 
     def take_place(self, recall: Callable[[], str]) -> str:
         """Wait for a place among those that run; or why there is none."""
-        while not self._places.acquire(timeout=LOOK):
-            if reason := recall():
-                return reason
-        return ""
+        while not (has_one := self._places.acquire(timeout=LOOK)) and not recall():
+            pass
+        if (reason := recall()) and has_one:
+            self.give_place()
+        return reason
 
     def give_place(self) -> None:
         self._places.release()

@@ -211,10 +211,11 @@ class Worker(Member):
 
     def _start(self, coroutines: Coroutines, held: Held) -> bool:
         """Begin a message that runs on the event loop; False if this thread was left behind meanwhile."""
+        held.awaits_place = True
         if reason := coroutines.take_place(self._pool.recall):
             return self._pool.finish_of(self, held, _reported(held, Verdict(Outcome.RETURNED, reason)))
-        held.began = now = clock()
-        begun = _reported(held, LAPSED) if held.lapsed(now) else self._begin(held)
+        held.began, held.awaits_place = clock(), False
+        begun = _reported(held, LAPSED) if held.lapsed(held.began) else self._begin(held)
         if not isinstance(begun, Verdict):
             held.worker = coroutines
             if self._pool.let_go(self, held):

@@ -163,7 +163,7 @@ class Supervisor:
         """Give back all running messages: others may start them now, not when the leases run out. How many."""
         running = self.in_flight.running()
         for held in running:
-            begun = not held.behind or held.began is not None
+            begun = held.began is not None or not (held.behind or held.awaits_place)
             outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
             self._put_back(held, Verdict(outcome, "the consumer stopped while it ran"))
         return len(running)

@@ -63,6 +63,7 @@ class Command(OperatorCommand):
         manage.py queue_consumer --reload             restart when the code changes
         manage.py queue_consumer -t 8 -q mail         8 threads, one queue
         manage.py queue_consumer --processes auto     one process for each core
+        manage.py queue_consumer --coroutines 500     up to 500 async commands at a time
         manage.py queue_consumer --drain -n           run what is due, then exit
         manage.py queue_consumer --log-format json    for a collector of logs
         manage.py queue_consumer -v 2                 why does it not run?
@@ -82,6 +83,8 @@ class Command(OperatorCommand):
         usual, add = Options(), parser.add_argument
         seconds = partial(add, type=float, metavar="SECONDS")
         add("-t", "--threads", type=int, default=usual.threads, help="worker threads (default: %(default)s)")
+        together = "run up to so many async commands at a time on one event loop (default: each has a thread)"
+        add("--coroutines", type=int, default=usual.coroutines, metavar="N", help=together)
         many = "number of processes, or auto: one for each core (default: %(default)s)"
         add("--processes", type=_processes, default=1, metavar="N", help=many)
         add("-n", "--no-periodic", action="store_true", help="do not enqueue periodic commands")
@@ -193,7 +196,7 @@ class Command(OperatorCommand):
             raise CommandError(str(error), returncode=2) from error
 
     def _consumer(self, options: dict, has_duties: bool = True) -> Consumer:
-        names = ("threads", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain")
+        names = ("threads", "coroutines", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain")
         given = {name: options[name] for name in names}
         if options["reload"]:
             given["grace"] = 0.0  # what runs is handed back at once, for the next process with the new code

@@ -1,0 +1,247 @@
+"""Async commands that share one event loop."""
+
+import asyncio
+import logging
+import threading
+import time
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection
+from django.utils import translation
+
+from djqueue import Consumer, current_message
+from djqueue.decorators import queue_command
+from djqueue.exceptions import TimeLimitExceeded
+from djqueue.testing import eventually
+from tests.app.models import Thing
+from tests.support.consumer import exit_code, heard, serving
+
+MEMORY = pytest.mark.backends("memory")
+SOME = pytest.mark.backends("memory", "sqlite", "redis")
+within, most, seen = [], [], []
+is_open = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def shut():
+    is_open.clear()
+    for one in (within, most, seen):
+        one.clear()
+    yield
+    is_open.set()
+
+
+async def stay(number):
+    within.append(number)
+    most.append(len(within))
+    try:
+        while not is_open.is_set():
+            await asyncio.sleep(0.005)
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+        raise
+    finally:
+        within.remove(number)
+
+
+@queue_command(result_ttl=60)
+async def wait(number):
+    seen.append(asyncio.get_running_loop())
+    await stay(number)
+    return number * 2
+
+
+@queue_command(concurrency=3)
+async def wait_in_a_few(number):
+    await stay(number)
+
+
+@queue_command(shard=1)
+async def wait_in_order(number):
+    seen.append((number, asyncio.get_running_loop()))
+
+
+@queue_command(batch=10)
+async def wait_together(calls):
+    seen.append(asyncio.get_running_loop())
+
+
+@queue_command
+def work(number):
+    seen.append(threading.current_thread().name)
+
+
+@queue_command
+async def speak(language):
+    seen.append((translation.get_language(), current_message().id))
+    translation.activate(language)
+    await asyncio.sleep(0)
+    seen.append((translation.get_language(), current_message().id))
+
+
+@queue_command(time_limit=0.1)
+async def exceed():
+    await stay(0)
+
+
+@queue_command(max_attempts=2, backoff=False, retry_on=(ValueError,))
+async def fail():
+    seen.append(current_message().attempt)
+    raise ValueError("no")
+
+
+@queue_command
+async def block():
+    while not is_open.is_set():
+        time.sleep(0.01)
+
+
+@queue_command
+async def make_thing(number):
+    seen.append(await sync_to_async(threading.get_ident)())
+    await stay(number)
+    await Thing.objects.acreate(name=str(number))
+    seen.append(await sync_to_async(lambda: connection.in_atomic_block)())
+
+
+class TestOptions:
+    @pytest.mark.parametrize("wrong", [-1, 1.5, "many", True])
+    def test_a_number_of_coroutines_is_a_whole_number(self, wrong):
+        with pytest.raises(ValueError, match="coroutines"):
+            Consumer(coroutines=wrong)
+
+
+@SOME
+class TestTogether:
+    def test_many_wait_at_once_on_one_loop(self, queue):
+        handles = wait.enqueue_many([(number,) for number in range(100)])
+        with serving(threads=2, coroutines=100) as consumer:
+            eventually(lambda: len(within) == 100)
+            assert len(set(seen)) == 1
+            is_open.set()
+            assert [handle.get(timeout=30) for handle in handles] == [2 * number for number in range(100)]
+            assert consumer.end() == 0
+        assert (queue.stats().done, queue.stats().leased) == (100, 0)
+
+    def test_no_more_run_than_there_are_coroutines(self, queue):
+        wait.enqueue_many([(number,) for number in range(20)])
+        with serving(threads=2, coroutines=5) as consumer:
+            eventually(lambda: len(within) == 5)
+            is_open.set()
+            eventually(lambda: queue.stats().done == 20)
+            assert consumer.end() == 0
+        assert max(most) == 5
+
+    def test_threads_are_free_for_functions(self, queue):
+        wait.enqueue_many([(number,) for number in range(20)])
+        with serving(threads=1, coroutines=50) as consumer:
+            eventually(lambda: len(within) == 20)
+            work.enqueue_many([(number,) for number in range(20)])
+            eventually(lambda: len(seen) == 40)
+            assert len(within) == 20
+            is_open.set()
+            assert consumer.end() == 0
+        assert queue.stats().done == 40
+
+    def test_the_limit_of_a_command_holds(self, queue):
+        wait_in_a_few.enqueue_many([(number,) for number in range(12)])
+        with serving(threads=2, coroutines=50) as consumer:
+            eventually(lambda: len(within) == 3)
+            is_open.set()
+            eventually(lambda: queue.stats().done == 12)
+            assert consumer.end() == 0
+        assert max(most) == 3
+
+    def test_batches_and_shards_run_on_the_same_loop_and_in_order(self, queue):
+        wait_in_order.enqueue_many([(number,) for number in range(30)])
+        wait_together.enqueue_many([(number,) for number in range(30)])
+        is_open.set()
+        wait(0)
+        assert exit_code(threads=3, coroutines=10, drain=True) == 0
+        ordered = [one for one in seen if isinstance(one, tuple)]
+        assert [number for number, _ in ordered] == list(range(30))
+        assert len({one[1] if isinstance(one, tuple) else one for one in seen}) == 1
+
+    def test_what_one_activates_does_not_reach_another(self, queue):
+        handles = [speak(language) for language in ("de", "fr", "it")]
+        with heard("completed") as told:
+            assert exit_code(threads=2, coroutines=10, drain=True) == 0
+        assert len(told) == 3
+        for handle, language in zip(handles, ("de", "fr", "it"), strict=True):
+            assert [spoken for spoken, id in seen if id == handle.id] == ["en-us", language]
+
+
+@SOME
+class TestEnds:
+    def test_a_time_limit_cancels(self, queue):
+        handle = exceed()
+        assert exit_code(threads=1, coroutines=5, drain=True) == 0
+        assert seen == ["cancelled"]
+        assert TimeLimitExceeded.__name__ in queue.failed.find(handle.id).entry.errors
+
+    def test_a_failure_is_retried_and_fails(self, queue):
+        handle = fail()
+        assert exit_code(threads=1, coroutines=5, drain=True) == 0
+        assert seen == [1, 2]
+        assert queue.failed.find(handle.id) is not None
+
+    def test_what_runs_as_the_consumer_stops_may_end(self, queue):
+        wait.enqueue_many([(number,) for number in range(5)])
+        with serving(threads=2, coroutines=5) as consumer:
+            eventually(lambda: len(within) == 5)
+            consumer.stop()
+            is_open.set()
+            assert consumer.code() == 0
+        assert (queue.stats().done, queue.stats().ready) == (5, 0)
+
+    def test_what_does_not_end_in_time_is_handed_back_and_cancelled(self, queue):
+        wait.enqueue_many([(number,) for number in range(8)])
+        with serving(threads=2, coroutines=5, grace=0.0) as consumer:
+            eventually(lambda: len(within) == 5)
+            assert consumer.end() == 1
+        assert (queue.stats().ready, queue.stats().leased, queue.stats().done) == (8, 0, 0)
+        assert seen.count("cancelled") == 5
+
+    def test_what_waits_for_a_place_goes_back_uncounted(self, queue):
+        handles = wait.enqueue_many([(number,) for number in range(3)])
+        with serving(threads=1, coroutines=1, grace=0.0) as consumer:
+            eventually(lambda: len(within) == 1)
+            eventually(lambda: queue.stats().leased > 1)
+            assert consumer.end() == 1
+        attempts = sorted(queue.find(handle.id).entry.attempts for handle in handles)
+        assert attempts == [0, 0, 1]
+
+
+@MEMORY
+class TestBlocking:
+    def test_what_blocks_the_loop_is_named(self, queue, caplog):
+        caplog.set_level(logging.WARNING, "djqueue")
+        handle = block()
+        with serving(threads=1, coroutines=5) as consumer:
+            record = eventually(lambda: [one for one in caplog.records if "blocks the event loop" in one.getMessage()])
+            is_open.set()
+            assert consumer.end() == 0
+        assert f"{block.name} (message {handle.id})" in record[0].getMessage()
+        assert "time.sleep(0.01)" in record[0].getMessage()
+        assert queue.stats().done == 1
+
+    def test_if_its_time_limit_is_over_another_process_is_needed(self, queue, settings):
+        settings.QUEUE_TIME_LIMIT_GRACE = 0.1
+        handle = block.using(time_limit=1.5).enqueue()
+        assert exit_code(threads=1, coroutines=5) == 70
+        assert "does not end" in queue.failed.find(handle.id).entry.errors
+
+
+@pytest.mark.backends("sqlite", "postgres", "mariadb", database=True)
+class TestDatabase:
+    def test_no_more_use_it_at_once_than_there_are_threads(self, queue):
+        make_thing.enqueue_many([(number,) for number in range(12)])
+        with serving(threads=3, coroutines=12) as consumer:
+            eventually(lambda: len(within) == 3)
+            is_open.set()
+            eventually(lambda: queue.stats().done == 12)
+            assert consumer.end() == 0
+        assert max(most) == 3
+        assert len({one for one in seen if one is not False}) == 3
+        assert Thing.objects.count() == 12
