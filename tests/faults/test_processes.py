@@ -17,12 +17,18 @@ from tests.support.processes import until
 pytestmark = pytest.mark.slow
 OWN_APPS = ["tests.faults.roster"]
 ONE_IS_ENOUGH = pytest.mark.backends("redis")
+PATIENCE = 120.0
+"""Seconds: a process takes one to start on an idle machine, and here several start at once."""
+
+
+def wait(consumers, what, count=1, ids=None):
+    return consumers.ledger.wait(what, count, ids, timeout=PATIENCE)
 
 
 def start(consumers, count, *args, env=None):
     """A supervisor, once its processes serve."""
     supervisor = consumers.start("--processes", count, *args, env=env)
-    consumers.ledger.wait("ready", count)
+    wait(consumers, "ready", count)
     return supervisor
 
 
@@ -41,16 +47,16 @@ def is_gone(pid):
 
 def all_gone(consumers):
     pids = {event.pid for event in consumers.ledger.of("ready")}
-    until(lambda: all(map(is_gone, pids)))
+    until(lambda: all(map(is_gone, pids)), PATIENCE)
 
 
 @pytest.mark.backends(*STORES)
 def test_a_killed_process_is_started_again_and_what_it_ran_is_run(consumers):
     start(consumers, 2, "-t", 2, "--lease", 1)
     ids = {result.id for result in work.enqueue_many([(20,)] * 200)}
-    consumers.ledger.wait("end", 20)
-    os.kill(until(lambda: busy(consumers))[0], signal.SIGKILL)
-    consumers.ledger.wait("ready", 3)
+    wait(consumers, "end", 20)
+    os.kill(until(lambda: busy(consumers), PATIENCE)[0], signal.SIGKILL)
+    wait(consumers, "ready", 3)
     assert_done(consumers, ids)
     assert consumers.stop() == [0]
     all_gone(consumers)
@@ -70,7 +76,7 @@ def test_processes_are_replaced_under_load_without_a_gap(consumers, count, bound
             ids.update(result.id for result in work.enqueue_many([(5,)] * 50))
         return len(consumers.ledger.of("ready")) > wanted
 
-    until(load, 120)
+    until(load, PATIENCE)
     found = assert_done(consumers, ids)
     assert (found.dup_runs, found.overlaps) == (0, set())
     assert least_serving(consumers.ledger.look(), count) >= count
@@ -91,8 +97,8 @@ def least_serving(events, count):
 def test_a_process_with_too_much_memory_is_replaced(consumers):
     start(consumers, 1, "--max-memory", 250)
     keep(200)
-    first, second = consumers.ledger.wait("ready", 2)
-    [stopping] = consumers.ledger.wait("stopping")
+    first, second = wait(consumers, "ready", 2)
+    [stopping] = wait(consumers, "stopping")
     assert (stopping.pid, second.pid != first.pid) == (first.pid, True)
     assert consumers.stop() == [0]
 
@@ -101,16 +107,16 @@ def test_a_process_with_too_much_memory_is_replaced(consumers):
 def test_what_runs_in_a_replaced_process_may_end_whatever_the_grace(consumers, gate):
     start(consumers, 1, "-t", 2, "--max-messages", 1, "--grace", 0)
     id = hold(str(gate)).id
-    consumers.ledger.wait("start")
+    wait(consumers, "start")
     work()
-    first, second = consumers.ledger.wait("ready", 2)
-    consumers.ledger.wait("stopping")
-    consumers.ledger.wait("end")
+    first, second = wait(consumers, "ready", 2)
+    wait(consumers, "stopping")
+    wait(consumers, "end")
     more = work().id
-    assert [event.pid for event in consumers.ledger.wait("end", ids={more})] == [second.pid]
+    assert [event.pid for event in wait(consumers, "end", ids={more})] == [second.pid]
     gate.touch()
-    assert [event.pid for event in consumers.ledger.wait("end", ids={id})] == [first.pid]
-    until(lambda: is_gone(first.pid))
+    assert [event.pid for event in wait(consumers, "end", ids={id})] == [first.pid]
+    until(lambda: is_gone(first.pid), PATIENCE)
     assert consumers.stop() == [0]
 
 
@@ -118,11 +124,11 @@ def test_what_runs_in_a_replaced_process_may_end_whatever_the_grace(consumers, g
 def test_at_a_stop_all_processes_let_end_what_runs_and_start_nothing(consumers, gate):
     supervisor = start(consumers, 2, "-t", 2)
     hold.enqueue_many([(str(gate),)] * 6)
-    consumers.ledger.wait("start", 4)
+    wait(consumers, "start", 4)
     supervisor.term()
-    consumers.ledger.wait("stopping", 2)
+    wait(consumers, "stopping", 2)
     gate.touch()
-    assert supervisor.wait() == 0
+    assert supervisor.wait(PATIENCE) == 0
     assert len(consumers.ledger.of("start")) == len(consumers.ledger.of("end")) == 4
     stats = queues["default"].stats()
     assert (stats.ready, stats.leased, stats.done) == (2, 0, 4)
@@ -134,14 +140,14 @@ def test_at_a_stop_all_processes_let_end_what_runs_and_start_nothing(consumers, 
 def test_a_ctrl_c_for_all_processes_of_a_terminal_is_one_stop(consumers, gate, again):
     supervisor = start(consumers, 2, "-t", 1, "--grace", 600)
     hold.enqueue_many([(str(gate),)] * 2)
-    consumers.ledger.wait("start", 2)
+    wait(consumers, "start", 2)
     os.killpg(supervisor.pid, signal.SIGINT)
-    consumers.ledger.wait("stopping", 2)
+    wait(consumers, "stopping", 2)
     if again:
         os.killpg(supervisor.pid, signal.SIGINT)
     else:
         gate.touch()
-    assert supervisor.wait() == int(again)
+    assert supervisor.wait(PATIENCE) == int(again)
     stats = queues["default"].stats()
     assert (stats.ready, stats.leased, stats.done) == ((2, 0, 0) if again else (0, 0, 2))
     all_gone(consumers)
@@ -151,7 +157,7 @@ def test_a_ctrl_c_for_all_processes_of_a_terminal_is_one_stop(consumers, gate, a
 def test_a_ctrl_c_while_the_processes_start_ends_all_without_a_traceback(consumers):
     supervisor = consumers.start("--processes", 2)
     os.killpg(supervisor.pid, signal.SIGINT)
-    assert supervisor.wait() == 0
+    assert supervisor.wait(PATIENCE) == 0
     assert "Traceback" not in supervisor.output
 
 
@@ -159,9 +165,9 @@ def test_a_ctrl_c_while_the_processes_start_ends_all_without_a_traceback(consume
 def test_when_the_supervisor_is_killed_its_processes_stop_and_nothing_is_lost(consumers, gate):
     supervisor = start(consumers, 2, "-t", 1)
     ids = {result.id for result in hold.enqueue_many([(str(gate),)] * 3)}
-    consumers.ledger.wait("start", 2)
+    wait(consumers, "start", 2)
     supervisor.popen.kill()
-    consumers.ledger.wait("stopping", 2)
+    wait(consumers, "stopping", 2)
     gate.touch()
     all_gone(consumers)
     stats = queues["default"].stats()
@@ -175,12 +181,12 @@ def test_when_the_supervisor_is_killed_its_processes_stop_and_nothing_is_lost(co
 def test_the_first_process_keeps_the_schedule_and_so_does_the_one_after_it(consumers):
     consumers.args = ("-d", "0.02", "-m", "0.1")
     start(consumers, 3)
-    consumers.ledger.wait("end", 2)
+    wait(consumers, "end", 2)
     [keeper] = consumers.ledger.of("keeps")
     os.kill(keeper.pid, signal.SIGKILL)
-    second = consumers.ledger.wait("keeps", 2)[1]
+    second = wait(consumers, "keeps", 2)[1]
     ticks = len({event.id for event in consumers.ledger.of("end")})
-    consumers.ledger.wait("end", ticks + 3)
+    wait(consumers, "end", ticks + 3)
     assert consumers.stop() == [0]
     at_rest()
     now, ends = int(queues["default"].now()), [event.id for event in consumers.ledger.of("end")]
@@ -198,12 +204,12 @@ def tick_id(moment):
 @ONE_IS_ENOUGH
 def test_processes_that_die_again_and_again_are_started_less_and_less_often(consumers):
     supervisor = start(consumers, 1, "--max-age", 600, env={"DJQUEUE_DIES_AFTER": "0.1"})
-    first, second, third, fourth = (event.at for event in consumers.ledger.wait("ready", 4, timeout=60))
+    first, second, third, fourth = (event.at for event in wait(consumers, "ready", 4))
     assert third - second >= 1.1
     assert fourth - third >= 2.1
-    supervisor.wait_for("has ended: exit code 7; another starts in 4 s")
+    supervisor.wait_for("has ended: exit code 7; another starts in 4 s", PATIENCE)
     supervisor.term()
-    assert supervisor.wait(3) == 0
+    assert supervisor.wait(PATIENCE) == 0
 
 
 @ONE_IS_ENOUGH
@@ -212,8 +218,8 @@ def test_storms_of_kills_lose_nothing(consumers):
     start(consumers, 2, "-t", 2, "--lease", 1, "--max-messages", 50)
     ids = {result.id for result in work.enqueue_many([(20,)] * 300)}
     for count in range(3):
-        consumers.ledger.wait("ready", 2 + count)
-        os.kill(chance.choice(until(lambda: busy(consumers))), signal.SIGKILL)
+        wait(consumers, "ready", 2 + count)
+        os.kill(chance.choice(until(lambda: busy(consumers), PATIENCE)), signal.SIGKILL)
     assert_done(consumers, ids)
     assert consumers.stop() == [0]
     all_gone(consumers)
