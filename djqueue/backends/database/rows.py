@@ -295,7 +295,7 @@ def batches(arrivals: Iterable[NewRow]) -> Iterator[list[NewRow]]:
 
 def _size(text: str) -> int:
     """In bytes, as it is sent."""
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def chunks(values: Iterable[str]) -> Iterator[list[str]]:

@@ -475,9 +475,10 @@ class Dialect:
         """Insert entries whose ids are not there; the ids that were inserted."""
         raise NotImplementedError
 
-    def _insert_one(self, arrival: NewRow) -> set[str]:
+    def _insert_one(self, arrival: NewRow, beside: str = "") -> set[str]:
+        """``beside``: what the statement returns behind the id."""
         named = dict(zip(text.ARRIVING.split(", "), arrival.row, strict=True))
-        return {row[0] for row in self.rows(text.INSERT_ONE, named | {"queue": self.queue})}
+        return {row[0] for row in self.rows(f"{text.INSERT_ONE}{beside}", named | {"queue": self.queue})}
 
     def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
         """Insert at most one entry for each guard's key, in one transaction. Every guard is an ``OnceGuard``."""

@@ -71,11 +71,10 @@ class MariaDB(Dialect):
         if not arrivals:
             return set()
         rows, params = [], []
-        for id, body, neg_priority, delay, run_at, *rest in (arrival.row for arrival in arrivals):
-            due, lane_number = f"{run_at:d}" if run_at else f"NOW + {delay:d}", rest[-1]
-            state = f"IF({due} > NOW, {text.LATER if lane_number > 0 else text.DELAYED}, {max(lane_number, 0):d})"
-            rows.append(f"(%s, %s, %s, %s, {marks(rest)}, 0, '', NOW, {due}, {state}, IF({due} > NOW, 0, %s), {due})")
-            params += [self.queue, id, body, neg_priority, *rest, neg_priority]
+        for arrival in arrivals:
+            values, texts = values_of(arrival.row)
+            rows.append(values)
+            params += [self.queue, *texts]
         sql = f"INSERT IGNORE INTO djqueue_message ({text.COLUMNS}) VALUES {', '.join(rows)} RETURNING id"
         return {row[0] for row in self.rows(sql, params)}
 
@@ -224,6 +223,17 @@ class MariaDB(Dialect):
     def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s"
         return self.count(f"DELETE {table} FROM {joined(table, key, picked)}", [*params, limit])
+
+
+def values_of(row: tuple) -> tuple[str, list]:
+    """A row to insert, and the parameters behind the queue: no numbers, which need no escaping."""
+    id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number = row
+    due = f"{run_at:d}" if run_at else f"NOW + {delay:d}"
+    counts = f"{attempts:d}, {failures:d}, {lost:d}"
+    state = f"IF({due} > NOW, {text.LATER if lane_number > 0 else text.DELAYED}, {max(lane_number, 0):d})"
+    place = f"{state}, IF({due} > NOW, 0, {neg_priority:d}), {due}"
+    values = f"(%s, %s, %s, {neg_priority:d}, %s, %s, %s, {counts}, %s, {lane_number:d}, 0, '', NOW, {due}, {place})"
+    return values, [id, body, lane, command, errors, gate]
 
 
 def in_order(sql: str, named: Mapping[str, object]) -> Step:

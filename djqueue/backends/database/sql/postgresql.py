@@ -99,10 +99,10 @@ class PostgreSQL(Dialect):
     )
 
     def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
-        if len(arrivals) == 1:
-            return self._insert_one(arrivals[0])
-        rows, params = table([arrival.row for arrival in arrivals], TYPES)
         notifying, queue = self._notifying(self._any_soon(arrivals))
+        if len(arrivals) == 1:
+            return self._insert_one(arrivals[0], notifying.replace("%s", "%(queue)s"))
+        rows, params = table([arrival.row for arrival in arrivals], TYPES)
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}{notifying}"
         return {row[0] for row in self.rows(sql, [*params, self.queue, *queue])}
 

@@ -10,12 +10,12 @@ INSERT IGNORE INTO djqueue_message (
     owner, created, due_since, state, sort_key, sort_at
 )
 VALUES (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 )
 RETURNING id;
 
@@ -28,36 +28,36 @@ INSERT IGNORE INTO djqueue_message (
     owner, created, due_since, state, sort_key, sort_at
 )
 VALUES (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 )
 RETURNING id;
 
@@ -70,8 +70,8 @@ INSERT IGNORE INTO djqueue_message (
     owner, created, due_since, state, sort_key, sort_at
 )
 VALUES (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 3, :lane),
-    IF(NOW + 0 > NOW, 0, %s), NOW + 0
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, :lane, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 3, :lane),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
 )
 RETURNING id;
 INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
@@ -115,12 +115,12 @@ INSERT IGNORE INTO djqueue_message (
     owner, created, due_since, state, sort_key, sort_at
 )
 VALUES (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, :moment, IF(:moment > NOW, 1, 0),
-    IF(:moment > NOW, 0, %s), :moment
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, :moment, IF(:moment > NOW, 1, 0),
+    IF(:moment > NOW, 0, -1), :moment
 ),
 (
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '', NOW, :moment, IF(:moment > NOW, 1, 0),
-    IF(:moment > NOW, 0, %s), :moment
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, :moment, IF(:moment > NOW, 1, 0),
+    IF(:moment > NOW, 0, -1), :moment
 )
 RETURNING id;
 COMMIT;

@@ -96,7 +96,7 @@ RETURNING id,
     (
         SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
             1684698469, :bucket
-        )::text ELSE pg_notify(':channel', %s)::text END
+        )::text ELSE pg_notify(':channel', %(queue)s)::text END
     );
 INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
 COMMIT;
