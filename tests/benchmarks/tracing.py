@@ -19,7 +19,14 @@ from django.core.management import call_command
 
 PATIENCE = 20.0  # seconds for which a message may be on its way
 PHASES = ("sending", "claiming", "running", "settling")
-VERBS = {"claim": "claiming", "begin": "running", "complete": "settling", "release": "settling", "fail": "settling"}
+VERBS = {
+    "claim": "claiming",
+    "begin": "running",
+    "complete": "settling",
+    "exchange": "settling",
+    "release": "settling",
+    "fail": "settling",
+}
 """The verbs of a queue that are on the way of a message, and the phase that each belongs to."""
 CASES = {"plain": 1, "retried": 2, "throttled": 1}
 """The commands that are followed, and how often each is started for one message."""

@@ -46,7 +46,7 @@ def djqueue(store: str, one: int, best: int) -> Entrant:
         "djqueue",
         (),
         Workers(consumer, one, words="4 threads"),
-        Workers(consumer, best, processes=2, words="2 processes of 4 threads"),
+        Workers(f"{consumer} --processes 2", best, words="2 processes of 4 threads"),
         {"DJANGO_SETTINGS_MODULE": "tests.benchmarks.settings"},
         "run again when its lease is over, 60 s by default",
     )
