@@ -1,7 +1,7 @@
 """Schedules that are made at run time: kept in the store of their queue, served by the scheduler of every consumer.
 
-All schedules of a queue are one fact: a JSON object of signed messages by name. A schedule is a message whose options
-contain its timetable, so nothing of it is decoded before its signature was verified.
+Each is a fact of its own in a collection, so that a scheduler reads only those that have changed. It is a message whose
+options contain its timetable, so nothing of it is decoded before its signature was verified.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import builtins
 import json
 import logging
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Never
@@ -19,10 +18,11 @@ from asgiref.sync import sync_to_async
 from django.utils import timezone
 
 from djqueue import timetables
-from djqueue.backends.base import BaseQueue, BaseStore, Entry
+from djqueue.backends.base import BaseQueue, Entry
+from djqueue.backends.collections import Collection
 from djqueue.enqueueing.command import Call, Command
 from djqueue.enqueueing.producer import encoded, refuse_what_it_cannot
-from djqueue.exceptions import NotSupported, QueueError
+from djqueue.exceptions import NotSupported
 from djqueue.hints import IN_A_SCHEDULE, option_hint
 from djqueue.messages.envelope import Envelope, Message
 from djqueue.policies.options import OPTIONS
@@ -92,7 +92,7 @@ def list(queue_name: str | None = None) -> Sequence[Schedule]:
     """The schedules of a queue, or of all, by name. A schedule that cannot be read is logged and left out."""
     found: dict[str, Schedule] = {}
     for queue in _keepers() if queue_name is None else [queues[queue_name]]:
-        found |= read(queue, texts(fact(queue)))
+        found |= opened(queue, collection(queue).read()[1])
     return [found[name] for name in sorted(found)]
 
 
@@ -164,27 +164,23 @@ def _keepers() -> Sequence[BaseQueue]:
 
 def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan: Plan, moves: bool) -> Schedule:
     """Keep a schedule in this queue alone. Other queues drop it first: missing is better than present twice."""
-    before, text = texts(fact(queue)).get(name), ""
+    before, body = collection(queue).get(name), b""
     for other in _keepers():
         if other.alias != queue.alias:
             drop(other, name)
 
-    def kept(texts: dict[str, str]) -> dict[str, str]:
-        nonlocal text
-        was = texts.get(name, before)  # another alias of this queue has dropped it: they share one store
-        known = read(queue, {} if was is None else {name: was})
-        text = sealed(queue, name, *what, plan.following(known[name].plan, moves) if known else plan)
-        return texts | {name: text}
+    def kept(was: bytes | None) -> bytes:
+        nonlocal body
+        was = before if was is None else was  # another alias of this queue has dropped it: they share one store
+        known = {} if was is None else opened(queue, {name: was})
+        body = sealed(queue, name, *what, plan.following(known[name].plan, moves) if known else plan)
+        return body
 
-    change(queue, kept)
-    return opened(queue, name, text)
+    collection(queue).change(name, kept)
+    return _opened(queue, name, body)
 
 
 # ---- What is kept of each, signed
-
-FACT = "schedules"
-FOR_EVER = 50 * 365 * 86_400.0  # seconds: a fact that is compared and set needs a time to live
-TRIES = 1000  # of a change, while other processes change the same fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,79 +286,42 @@ def _is_plain(value: Any) -> bool:
         return False
 
 
-# ---- All schedules of a queue: one fact in its store
+# ---- The schedules of a queue, in its store
 
 
-def _store(queue: BaseQueue) -> BaseStore:
-    assert queue.store is not None  # every queue of QUEUES has one
-    return queue.store
+def collection(queue: BaseQueue) -> Collection:
+    """The signed message of each schedule of a queue, by name."""
+    return Collection(queue.store, "schedules")
 
 
-def fact(queue: BaseQueue) -> bytes | None:
-    """All schedules of a queue as they are kept; None if there are none."""
-    return _store(queue).get(FACT)
-
-
-def texts(kept: bytes | None) -> dict[str, str]:
-    """The text of each schedule by name; none, and an error in the log, if the fact cannot be read."""
-    found = _texts(kept)
-    if found is None:
-        tell(logger, logging.ERROR, "Schedules that were made at run time cannot be read, and rest: %.100r", kept)
-    return found or {}
-
-
-def _texts(kept: bytes | None) -> dict[str, str] | None:
-    try:
-        found = {} if kept is None else json.loads(kept)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def read(queue: BaseQueue, kept: dict[str, str]) -> dict[str, Schedule]:
+def opened(queue: BaseQueue, bodies: Mapping[str, bytes]) -> dict[str, Schedule]:
     """Schedules by name. A schedule that cannot be read is logged and left out."""
     found = {}
-    for name, text in kept.items():
+    for name, body in bodies.items():
         try:
-            found[name] = opened(queue, name, text)
+            found[name] = _opened(queue, name, body)
         except Exception as error:
             tell(logger, logging.ERROR, "The schedule %r cannot be read, and rests", name, exc_info=error)
     return found
 
 
-def opened(queue: BaseQueue, name: str, text: str) -> Schedule:
-    """A schedule from its text. Raises InvalidMessage, or whatever is wrong with what is written in it."""
-    envelope = open_entry(queue, Entry(b64decode(text), _id(name)))
+def _opened(queue: BaseQueue, name: str, body: bytes) -> Schedule:
+    """Raises InvalidMessage, or whatever is wrong with what is written in it."""
+    envelope = open_entry(queue, Entry(body, _id(name)))
     return Schedule(name, queue.alias, Plan.of(envelope.options), envelope)
 
 
-def sealed(queue: BaseQueue, name: str, command: Command, call: Call, policy: Policy, plan: Plan) -> str:
-    """The signed text of a schedule. Raises EncodeError, MessageTooLarge."""
+def sealed(queue: BaseQueue, name: str, command: Command, call: Call, policy: Policy, plan: Plan) -> bytes:
+    """The signed message of a schedule. Raises EncodeError, MessageTooLarge."""
     message = Message(_id(name), queue.base_name, command.name, *call, options=plan.written())
-    return b64encode(encoded(message, policy)).decode()
-
-
-def change(queue: BaseQueue, how: Callable[[dict[str, str]], dict[str, str]]) -> bool:
-    """Change the kept schedules, while other processes may change them too; whether there was something to change."""
-    store = _store(queue)
-    for _ in range(TRIES):
-        was = store.get(FACT)
-        before = texts(was)
-        wanted = how(before)
-        if wanted == before:
-            return False
-        if was is not None and _texts(was) is None:
-            store.put(f"{FACT}:unreadable", was, FOR_EVER)
-        if store.swap(FACT, was, json.dumps(wanted).encode(), FOR_EVER):
-            return True
-    raise QueueError(f"The schedules of {queue.alias!r} could not be changed: others changed them {TRIES} times.")
+    return encoded(message, policy)
 
 
 def drop(queue: BaseQueue, name: str) -> bool:
     """Forget a schedule; whether it was there."""
-    dropped = change(queue, lambda kept: {other: text for other, text in kept.items() if other != name})
+    dropped = collection(queue).change(name, lambda was: None)
     if dropped:
-        _store(queue).drop(last_key(name))
+        queue.store.drop(last_key(name))
     return dropped
 
 

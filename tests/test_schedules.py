@@ -2,6 +2,7 @@
 
 import json
 import time
+from base64 import b64encode
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import count, pairwise
@@ -13,13 +14,18 @@ from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
 from djqueue import BatchCommand, QueueCommand, Route, crontab, queue_command, queues, schedules
+from djqueue.backends.collections import PARTS
 from djqueue.consumer import Consumer
 from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler, ScheduleTracker
+from djqueue.enqueueing.command import Call
 from djqueue.exceptions import EncodeError, NotSupported, UnknownCommand
 from djqueue.registry import registry
 from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
+from djqueue.timetables import Interval, Rule
+from tests.support.backends import FULL
 from tests.support.consumer import heard, run_one, serving
+from tests.support.database import statements
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PLUS_ONE = timezone(timedelta(hours=1))
@@ -130,10 +136,10 @@ class TestKept:
         self, queue, clock
     ):
         schedules.add("one", report.using(priority=3), (1,), every=60)
-        kept = schedules.fact(queue)
+        kept = schedules.collection(queue).read()
         clock.forward(45)
         schedules.add("one", report.using(priority=3), (1,), every=60)
-        assert schedules.fact(queue) == kept
+        assert schedules.collection(queue).read() == kept
         changed = schedules.add("one", report, (2,), every=60)
         assert (changed.args, changed.timetable.start) == ((2,), NOON)
         moved = schedules.add("one", report, every=60, start=NOON + timedelta(seconds=7))
@@ -156,20 +162,10 @@ class TestKept:
     def test_one_that_was_tampered_with_is_left_out_and_can_be_removed(self, queue, caplog):
         schedules.add("good", report, every=60)
         schedules.add("bad", report, every=60)
-        kept = schedules.texts(schedules.fact(queue))
-        queue.store.put(schedules.FACT, json.dumps(kept | {"bad": kept["good"]}).encode())
+        schedules.collection(queue).change("bad", lambda was: schedules.collection(queue).get("good"))
         assert [one.name for one in schedules.list()] == ["good"]
         assert "'bad' cannot be read" in caplog.text
         assert schedules.remove("bad")
-
-    @pytest.mark.parametrize("kept", [b"junk", b"null", b"\xff", b"[1]", b'"text"'])
-    def test_if_none_can_be_read_they_rest_until_one_is_added(self, queue, caplog, kept):
-        queue.store.put(schedules.FACT, kept)
-        assert (schedules.list(), schedules.remove("any")) == ([], False)
-        assert "cannot be read, and rest" in caplog.text
-        schedules.add("good", report, every=60)
-        assert [schedule.name for schedule in schedules.list()] == ["good"]
-        assert queue.store.get("schedules:unreadable") == kept
 
 
 @pytest.mark.backends("sqlite")
@@ -538,14 +534,14 @@ class TestRules:
 class TestPace:
     @pytest.fixture
     def asked(self, queue, monkeypatch):
-        asked, get = [], queue.store.get
-        monkeypatch.setattr(queue.store, "get", lambda key: asked.append(key) or get(key))
+        asked, get_many = [], queue.store.get_many
+        monkeypatch.setattr(queue.store, "get_many", lambda keys: asked.extend(keys) or get_many(keys))
         return asked
 
     def test_where_there_is_none_it_asks_seldom(self, queue, asked):
         scheduler = Scheduler([queue])
         pauses = [scheduler.tick() for _ in range(5)]
-        assert asked == [schedules.FACT]
+        assert asked == ["schedules", "schedules:index:"]
         assert all(SELDOM - 1 < pause <= SELDOM for pause in pauses)
 
     def test_where_there_are_some_it_asks_once_a_second(self, queue, asked):
@@ -601,3 +597,71 @@ def test_a_drained_consumer_sends_what_is_due(queue):
         clock.move(60)
         assert Consumer(drain=True).run() == 0
     assert ran == [((1,), {})]
+
+
+class Read(NamedTuple):
+    calls: int
+    facts: int
+    bytes: int
+
+
+class Reads:
+    """What is read of the store of a queue."""
+
+    def __init__(self, queue, monkeypatch):
+        self._found, self._get_many = [], queue.store.get_many
+        monkeypatch.setattr(queue.store, "get_many", self.get_many)
+
+    def get_many(self, keys):
+        if keys:
+            self._found.append(self._get_many(keys))
+        return self._found[-1] if keys else []
+
+    def of(self, verb, *args) -> Read:
+        self._found.clear()
+        verb(*args)
+        values = [value for found in self._found for value in found if value is not None]
+        return Read(len(self._found), len(values), sum(map(len, values)))
+
+
+MANY = 10_000 if FULL else 2_000
+
+
+@pytest.mark.backends("memory", "sqlite", "redis", "postgres", "mariadb")
+def test_a_look_at_many_reads_what_has_changed_and_a_turn_serves_what_is_due(queue, clock, monkeypatch):
+    texts = {}
+    for number in range(MANY):
+        hourly = Interval(3600, NOON + timedelta(seconds=number / 3))
+        plan = schedules.Plan(hourly, Rule("latest", timedelta(hours=1)), NOON, {}, {})
+        body = schedules.sealed(queue, f"n{number}", report, Call((number,), {}), report.policy, plan)
+        texts[f"n{number}"] = b64encode(body).decode()
+    queue.store.put("schedules", json.dumps(texts).encode())  # the form in which they were kept earlier
+    scheduler = Scheduler([queue])
+    step(scheduler)
+    reads, serve, served = Reads(queue, monkeypatch), ScheduleTracker.serve, []
+    monkeypatch.setattr(ScheduleTracker, "serve", lambda plan, *args: served.append(plan) or serve(plan, *args))
+    assert reads.of(schedules.collection(queue).read).facts == 1 + PARTS + MANY
+    idle = reads.of(step, scheduler)
+    assert (idle.calls, idle.facts, served) == (1, 1, [])
+    assert idle.bytes < 2_000
+    schedules.add("one more", report, every=60)
+    added = reads.of(step, scheduler)
+    assert added.facts == 3
+    assert added.bytes < 15_000
+    schedules.remove("n77")
+    assert reads.of(step, scheduler).facts == 2
+    assert reads.of(step, scheduler).facts == 1
+    served.clear()
+    clock.forward(10)
+    step(scheduler)
+    assert (len(served), queue.stats().ready) == (30, 30)
+
+
+@pytest.mark.backends("sqlite", "postgres", "mariadb")
+def test_an_idle_look_is_one_statement(queue):
+    schedules.add("one", report, every=3600)
+    scheduler = Scheduler([queue])
+    scheduler.look()
+    with statements(queue) as asked:
+        scheduler.look()
+    assert len(asked) == 1

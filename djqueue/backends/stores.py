@@ -25,6 +25,10 @@ class RateLimit:
     spacing: str = ""
 
 
+Change = tuple[str, bytes | None, bytes | None]
+"""A key, the value that it has, and the value that it is to have; None: there is none."""
+
+
 class BaseStore:
     """Small facts shared by all processes: marks, locks, ticks, results. Values are bytes, keys are text.
 
@@ -69,6 +73,24 @@ class BaseStore:
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         """Set if the value is still ``was`` (None: if there is none); True if it was."""
         raise NotImplementedError
+
+    def swap_many(self, changes: Sequence[Change], ttl: float) -> bool:
+        """Make several changes if each key still has the value that is given for it; True if so, else none is made.
+
+        This default makes one after the other, and takes them back when one of them cannot be made: other processes may
+        see a part of them, and so may all after a crash.
+        """
+        for number, (key, was, value) in enumerate(changes):
+            if not self._change(key, was, value, ttl):
+                for done, before, after in reversed(changes[:number]):
+                    self._change(done, after, before, ttl)
+                return False
+        return True
+
+    def _change(self, key: str, was: bytes | None, value: bytes | None, ttl: float) -> bool:
+        if value is not None:
+            return self.swap(key, was, value, ttl)
+        return self.get(key) is None if was is None else self.drop(key, was)
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
         """Give the key ``ttl`` more seconds from now if it still has that value; True if so."""

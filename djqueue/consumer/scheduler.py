@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, cast
@@ -15,9 +15,11 @@ from django.utils import timezone
 
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue, OnceGuard
+from djqueue.backends.collections import Known
 from djqueue.consumer.loop import Loop, run_all
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
+from djqueue.flow.board import Line
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.schedules import Schedule
@@ -33,6 +35,7 @@ MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: th
 
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
 FRESH = 0.5  # seconds for which a look at the schedules is taken as current when one of them is due
+NEVER, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 ATTENTIVE = timedelta(seconds=10)  # a scheduler that looked within this time has missed nothing
 _TO_THE_MINUTE, _TO_THE_MICROSECOND = "%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M:%S.%fZ"
 RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
@@ -203,12 +206,19 @@ class PeriodicPlan(Tracker):
 
 
 class Board:
-    """The schedules that were made at run time for one queue, as far as a scheduler has seen them."""
+    """The schedules that were made at run time for one queue, as far as a scheduler has seen them.
+
+    A look costs one small fact while no schedule changes, and a turn costs what is due in it, however many there are.
+    """
 
     def __init__(self, queue_name: str):
         self._queue_name = queue_name
+        self._known = Known()
         self._plans: dict[str, ScheduleTracker] = {}
-        self._texts: dict[str, str] = {}
+        self._line = Line()
+        """The names of the plans, in the order in which they are due."""
+        self._followed = NEVER
+        """When due ticks were last looked for, by the clock of the store."""
         self._looked = self._look_at = -inf
 
     def keep_up(self) -> float:
@@ -219,15 +229,26 @@ class Board:
         return min(pause, self._look_at - clock())
 
     def look(self) -> None:
-        """Read the schedules anew. One that has not changed goes on as it was."""
+        """Read the schedules that have changed. The others go on as they were."""
         queue = queues[self._queue_name]
         there = clock() - self._looked <= ATTENTIVE.total_seconds()
-        texts = schedules.texts(schedules.fact(queue))
-        news = {name: text for name, text in texts.items() if self._texts.get(name) != text}
-        plans = {name: plan for name, plan in self._plans.items() if name in texts and name not in news}
-        plans |= {name: ScheduleTracker(schedule, there) for name, schedule in schedules.read(queue, news).items()}
-        self._plans, self._texts, self._looked = plans, texts, clock()
-        self._look_at = self._looked + (OFTEN if texts else SELDOM)
+        known, news = schedules.collection(queue).read(self._known)
+        if known is not self._known:
+            opened = schedules.opened(queue, news)
+            lasts = queue.store.get_many([schedules.last_key(name) for name in opened])
+            fresh = [ScheduleTracker(one, there, last) for one, last in zip(opened.values(), lasts, strict=True)]
+            self._replace(set(known.names()), news.keys(), fresh)
+            self._known = known
+        self._looked = clock()
+        self._look_at = self._looked + (OFTEN if self._known.parts else SELDOM)
+
+    def _replace(self, names: Set[str], news: Set[str], fresh: Sequence[ScheduleTracker]) -> None:
+        for name in [name for name in self._plans if name not in names or name in news]:
+            del self._plans[name]
+            self._line.drop(name)
+        for plan in fresh:
+            self._plans[plan.name] = plan
+            self._line.add(plan.name, (plan.upcoming,))
 
     def follow(self) -> float:
         """Enqueue all due ticks; seconds until one of the known schedules may have another."""
@@ -235,37 +256,56 @@ class Board:
             return LONGEST_PAUSE
         queue = queues[self._queue_name]
         now = datetime.fromtimestamp(queue.now(), UTC)
-        if clock() - self._looked > FRESH and any(plan.is_due(now) for plan in self._plans.values()):
+        if clock() - self._looked > FRESH and self._next_moment() <= now:
             self.look()  # it may have been replaced or removed since
-        return run_all(self._plans.values(), lambda plan: plan.serve(queue, now))
+        due, before, self._followed = self._take_due(now), self._followed, now
+        try:
+            run_all(due, lambda plan: plan.serve_due(queue, now, before))
+        finally:
+            for plan in due:
+                self._line.add(plan.name, (plan.upcoming,))
+        return min(LONGEST_PAUSE, (self._next_moment() - now).total_seconds())
+
+    def _next_moment(self) -> datetime:
+        """When the first of them is due; the end of time if there is none."""
+        first = self._line.first()
+        return END if first is None else self._line.keys[first][0]
+
+    def _take_due(self, now: datetime) -> list[ScheduleTracker]:
+        due = []
+        while self._next_moment() <= now:
+            due.append(self._plans[self._line.first()])
+            self._line.drop(due[-1].name)
+        return due
 
 
 class ScheduleTracker(Tracker):
-    """One schedule that was made at run time. ``was_there``: this scheduler also looked a short time before."""
+    """One schedule that was made at run time, and its last tick as the store has it.
+
+    ``was_there``: this scheduler also looked a short time before.
+    """
 
     _tick_format = f"schedule:{{name}}:{{tick:{_TO_THE_MICROSECOND}}}"
 
-    def __init__(self, schedule: Schedule, was_there: bool):
+    def __init__(self, schedule: Schedule, was_there: bool, last: bytes | None):
         rule = schedule.plan.rule
         mark_for = rule.max_lateness + RACING
         super().__init__(schedule.name, schedule.queue_name, rule, mark_for, schedules.last_key(schedule.name))
         self._keep_for = mark_for.total_seconds()
         self._schedule = schedule
         self._was_there = was_there
-        self._upcoming: datetime | None = None
+        self._last = last
+        self.upcoming = NEVER
+        """When it is to be served again; in the past for a new one."""
         self._there: datetime | None = None
-        """When this scheduler last looked, if that look succeeded."""
+        """When this scheduler last looked for due ticks, if it served those that it saw."""
 
-    def is_due(self, now: datetime) -> bool:
-        return self._upcoming is None or self._upcoming <= now
-
-    def serve(self, queue: BaseQueue, now: datetime) -> float:
-        if self._upcoming is None or self._upcoming <= now:
-            self._upcoming = now + timedelta(seconds=super().serve(queue, now))
-            self._there = self._served if self._served == now else None
-        elif self._there is not None:
-            self._there = now
-        return (self._upcoming - now).total_seconds()
+    def serve_due(self, queue: BaseQueue, now: datetime, before: datetime) -> None:
+        """Enqueue what is due. ``before`` is when due ticks were looked for the last time."""
+        if self._there is not None and before < self.upcoming:
+            self._there = max(self._there, before)
+        self.upcoming = now + timedelta(seconds=self.serve(queue, now))
+        self._there = self._served if self._served == now else None
 
     def _next(self, after: datetime) -> datetime | None:
         return self._schedule.timetable.next(after)
@@ -285,8 +325,7 @@ class ScheduleTracker(Tracker):
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick that was served, but no tick from before the schedule was made."""
-        kept = queue.store.get(self._key)
         since = self._schedule.plan.since
-        last = since if kept is None else max(since, self._read(kept, queue, now))
+        last = since if self._last is None else max(since, self._read(self._last, queue, now))
         self._there = last if self._was_there else None
         return last

@@ -18,7 +18,7 @@ from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import Dialect
 from djqueue.backends.entries import DELAYED, LEASED, READY
 from djqueue.backends.guards import Decision, DedupMark, Guard, decide
-from djqueue.backends.stores import Grant
+from djqueue.backends.stores import Change, Grant
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import portions
 
@@ -110,6 +110,24 @@ class DatabaseStore(BaseStore):
         if was is None:
             return self.add(key, value, ttl)
         return self._db.run(self._db.sql.swap, self.key(key), was, value, _us(ttl))
+
+    def swap_many(self, changes: Sequence[Change], ttl: float) -> bool:
+        return self._db.run(self._swap_all, {self.key(key): pair for key, *pair in changes}, ttl)
+
+    @staticmethod
+    def _swap_all(sql: Dialect, pairs: Mapping[str, Sequence[bytes | None]], ttl: float) -> bool:
+        with sql.atomic():
+            held: dict[str, bytes] = {}
+            for some in chunks(sorted(pairs)):
+                held |= sql.hold(some)
+            if any(held.get(key) != was for key, (was, _) in pairs.items()):
+                return False
+            rows = [(key, value, _us(ttl)) for key, (_, value) in sorted(pairs.items()) if value is not None]
+            for batch in portions(rows, BATCH, BATCH_BYTES, lambda row: len(row[1])):
+                sql.put(batch)
+            for key in held.keys() - {row[0] for row in rows}:
+                sql.drop(key, None)
+            return True
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
         return self._db.run(self._db.sql.keep, self.key(key), value, _us(ttl))

@@ -10,7 +10,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, ClassVar
 
-from djqueue.backends.stores import BaseStore
+from djqueue.backends.stores import BaseStore, Change
 from djqueue.flow.board import Line
 
 
@@ -71,6 +71,10 @@ class MemoryStore(BaseStore):
             if same:
                 self.put(key, value, ttl)
             return same
+
+    def swap_many(self, changes: Sequence[Change], ttl: float) -> bool:
+        with self._lock:
+            return super().swap_many(changes, ttl)
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         with self._lock:

@@ -13,7 +13,7 @@ from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
 from djqueue.backends.redis.connection import Link, is_wrong_type
 from djqueue.backends.redis.protocol import milliseconds, portions, slices, until
 from djqueue.backends.redis.scripts import script
-from djqueue.backends.stores import Grant, keys_of
+from djqueue.backends.stores import Change, Grant, keys_of
 from djqueue.exceptions import NotSupported
 from djqueue.flow.windows import Window
 
@@ -103,6 +103,11 @@ class RedisStore(BaseStore):
         if was is None:
             return self.add(key, value, ttl)
         return self._if_still(key, was, "SET", value, "PX", milliseconds(ttl))
+
+    def swap_many(self, changes: Sequence[Change], ttl: float) -> bool:
+        keys = [self._keys.fact(key) for key, _, _ in changes]
+        values = [told for _, *pair in changes for value in pair for told in (int(value is not None), value or b"")]
+        return not keys or bool(self._run("swap_many", keys, [milliseconds(ttl), *values]))
 
     def keep(self, key: str, value: bytes, ttl: float) -> bool:
         return self._if_still(key, value, "PEXPIRE", milliseconds(ttl))

@@ -108,6 +108,37 @@ class StoreContract(Contract):
             assert queue.store.get("key") == b"%d" % won.index(True)
             queue.store.put("key", b"first")
 
+    def test_several_changes_are_made_together_or_not_at_all(self):
+        one, other = self.store(), self.store()
+        one.put_many([("set", b"1", None), ("gone", b"\0", None), ("short", b"1", 0.05)])
+        eventually(lambda: one.get("short") is None)
+        changes = [("set", b"1", b"2"), ("new", None, b""), ("gone", b"\0", None), ("none", None, None)]
+        keys = [key for key, _, _ in changes] + ["short"]
+        before, after = [b"1", None, b"\0", None, None], [b"2", b"", None, None, b"3"]
+        for wrong in [("key", b"1", b"2"), ("short", b"1", b"2"), ("set", None, b"2"), ("gone", b"", None)]:
+            assert one.swap_many([*changes[wrong[0] == "set" :], wrong], 60) is False
+            assert one.get_many(keys) == before
+        assert one.swap_many([*changes, ("short", None, b"3")], 60) is True
+        assert one.get_many(keys) == after
+        assert other.get_many(keys) == [None] * 5
+        assert one.swap_many([("set", b"2", b"4")], 0.05) is True
+        eventually(lambda: one.get("set") is None)
+        assert one.swap_many([], 60) is True
+
+    def test_of_twenty_who_change_several_one_succeeds(self):
+        queue = self.queue()
+        keys = ["a", "b", "c"]
+        for was in (None, b"first"):
+
+            def change(number: int, was: bytes | None = was) -> bool:
+                at = number % len(keys)  # in any order
+                return queue.store.swap_many([(key, was, b"%d" % number) for key in keys[at:] + keys[:at]], 60)
+
+            won = together(*[lambda n=n: change(n) for n in range(20)], last=queue.close)
+            assert sorted(won) == [False] * 19 + [True]
+            assert queue.store.get_many(keys) == [b"%d" % won.index(True)] * 3
+            queue.store.put_many([(key, b"first", None) for key in keys])
+
     def test_several_are_read_at_once(self):
         store = self.store()
         store.put("a", b"1")

@@ -276,6 +276,7 @@ CASES: dict[str, Case] = {
     "facts: put_many": on_store("put_many", [("a", b"1", 60.0), ("b", b"2", 60.0)]),
     "facts: add": on_store("add", "key", b"value", 60.0),
     "facts: swap": on_store("swap", "there", b"was", b"is", 60.0),
+    "facts: swap_many": on_store("swap_many", [("there", b"was", b"is"), ("none", None, None)], 60.0),
     "facts: keep": on_store("keep", "there", b"was", 60.0),
     "facts: drop": on_store("drop", "there"),
     "facts: drop, if it has this value": on_store("drop", "there", b"was"),

@@ -268,9 +268,9 @@ class Dialect:
 
     def hold(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Lock facts in the order of the keys, made if missing; may wait. Returns those that have a value."""
-        rows = self.rows(
-            f"{self._holding(keys)} RETURNING name, value, {text.LIVING}", flat([(key, b"", 0) for key in keys])
-        )
+        # Not LIVING: of a row that was there SQLite 3.40 says here that a null is none.
+        sql = f"{self._holding(keys)} RETURNING name, value, COALESCE(until > NOW, true)"
+        rows = self.rows(sql, flat([(key, b"", 0) for key in keys]))
         return {key: bytes(value) for key, value, lives in rows if lives}
 
     def hold_as_of(self, keys: Sequence[str]) -> tuple[dict[str, bytes], int]:

@@ -101,7 +101,7 @@ BEGIN;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE name = name
-RETURNING name, value, (until IS NULL OR until > NOW);
+RETURNING name, value, COALESCE(until > NOW, true);
 SELECT NOW, m.id, m.state
 FROM (SELECT 1 AS one) x
 LEFT JOIN djqueue_message m ON m.queue = %s
@@ -145,7 +145,7 @@ BEGIN;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON DUPLICATE KEY UPDATE name = name
-RETURNING name, value, (until IS NULL OR until > NOW);
+RETURNING name, value, COALESCE(until > NOW, true);
 -- SELECT as in: put: unique
 SELECT id
 FROM djqueue_message FORCE INDEX (djqueue_message_id)
@@ -1670,6 +1670,16 @@ SET value = %s, until = NOW + %s
 WHERE name = %s
   AND value = %s
   AND (until IS NULL OR until > NOW);
+
+
+-- facts: swap_many
+
+BEGIN;
+-- INSERT as in: put: unique
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+COMMIT;
 
 
 -- facts: keep

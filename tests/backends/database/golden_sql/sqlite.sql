@@ -94,7 +94,7 @@ BEGIN;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter
-RETURNING name, value, (until IS NULL OR until > NOW);
+RETURNING name, value, COALESCE(until > NOW, true);
 SELECT NOW, m.id, m.state
 FROM (SELECT 1 AS one) x
 LEFT JOIN djqueue_message m ON m.queue = %s
@@ -124,7 +124,7 @@ BEGIN;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter
-RETURNING name, value, (until IS NULL OR until > NOW);
+RETURNING name, value, COALESCE(until > NOW, true);
 -- SELECT as in: put: unique
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
@@ -1415,6 +1415,16 @@ SET value = %s, until = NOW + %s
 WHERE name = %s
   AND value = %s
   AND (until IS NULL OR until > NOW);
+
+
+-- facts: swap_many
+
+BEGIN;
+-- INSERT as in: put: unique
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
+COMMIT;
 
 
 -- facts: keep
