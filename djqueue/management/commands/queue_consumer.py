@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -36,6 +37,7 @@ from djqueue.log_handlers import (
 from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, name_process
 from djqueue.management import banner
 from djqueue.management.base import OperatorCommand
+from djqueue.registry import autodiscover
 from djqueue.utils import handle_signals, tell
 
 logger = logging.getLogger("djqueue.consumer")
@@ -48,6 +50,8 @@ IN_MEMORY = (
     "The queue %r is in the memory of this process: what other processes call never arrives here. "
     "Let CLASS name a backend on a database, on Redis or on SQS."
 )
+COLLECT = 5000, 20, 20
+"""Thresholds of the garbage collector: more than what a claim makes of the messages that wait in a process."""
 ENDING = (signal.SIGTERM, signal.SIGINT)
 BOUNDS = ("max_messages", "max_memory", "max_age")
 
@@ -181,6 +185,7 @@ class Command(OperatorCommand):
                 tell(logger, logging.WARNING, IN_MEMORY, queue.alias)
 
     def _run(self, consumer: Consumer, limit: int | None = None) -> None:
+        _collect_less()
         try:
             code = consumer.run(limit)
         except ValueError as error:
@@ -224,6 +229,14 @@ class Command(OperatorCommand):
             handler.setFormatter(formatter := _formatter(options))
             if isinstance(formatter, ConsoleFormatter):
                 handler.addFilter(is_no_repetition)
+
+
+def _collect_less() -> None:
+    """Leave to the garbage collector what messages make, and not all that was imported, time and again."""
+    autodiscover()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
 
 
 def _processes(text: str) -> int:

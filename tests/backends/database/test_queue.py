@@ -486,6 +486,7 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "unique": lambda: queue.put([entry(), entry()], [UniqueGuard("c"), UniqueGuard("c")]),
         "swap": lambda: (queue.store.swap("new", None, b"1", 9), queue.store.swap("new", b"1", b"2", 9)),
         "put many": lambda: queue.store.put_many([("new", b"1", 9), ("newer", b"1", 9)]),
+        "swap many": lambda: queue.store.swap_many([("new", b"1", b"2"), ("newer", b"1", None)], 9),
         "amend": lambda: queue.amend(queue.peek("ready", 1)[0].entry.id, b"other", b"new"),
         "trim nothing": lambda: queue.trim(age=60),
         "trim": lambda: (queue.trim(age=0, limit=5), queue.trim(most=5, limit=5)),
@@ -520,6 +521,17 @@ def test_what_is_picked_is_picked_by_the_hot_index(queue):
                 if "@djqueue AND" not in sql and "djqueue_message" in sql and "LIMIT" in sql:
                     cursor.execute(explain + sql)
                     assert "djqueue_message_hot" in str(cursor.fetchall()), (verb, sql)
+
+
+@pytest.mark.backends("postgres")
+def test_its_tables_are_vacuumed_by_the_number_of_rows_that_are_gone(queue):
+    """In proportion to a backlog of millions it would be too late."""
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute("SELECT reloptions FROM pg_class WHERE relname LIKE 'djqueue%%' AND relkind = 'r'")
+        found = [options for (options,) in cursor.fetchall()]
+    assert len(found) == 4
+    assert all("autovacuum_vacuum_scale_factor=0" in options for options in found)
+    assert all("vacuum_index_cleanup=on" in options for options in found)
 
 
 @pytest.mark.backends("postgres")
