@@ -238,8 +238,8 @@ class TestOneStoreOfSeveral:
         attempts = []
         monkeypatch.setattr(queue, "complete", lambda leases, *facts: attempts.append(len(leases)) or away())
         first, second = bench.begin(), bench.begin()
-        bench.settler.add(first, Verdict(Outcome.DONE))
-        bench.settler.add(second, Verdict(Outcome.FAILED, "boom"))
+        bench.finish(first, Verdict(Outcome.DONE))
+        bench.finish(second, Verdict(Outcome.FAILED, "boom"))
         for _ in range(50):
             bench.settler.tick()
         assert len(queue.failed) == 1
