@@ -100,6 +100,11 @@ class QueueVerbs:
         queue._told, queue._reap_at, queue._may_expire = _Told(), -inf, -inf
         return queue
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "exchange" not in vars(cls) and not vars(cls).keys().isdisjoint({"claim", "complete"}):
+            cls.exchange = QueueVerbs.exchange  # type: ignore[method-assign]  # which calls what this class overrides
+
     def __init__(self, name: str, connection: object = None, **options):
         self.name, self.connection = name, connection
 

@@ -40,6 +40,9 @@ def write(id: str, attempt: int, what: str) -> None:
         os.close(ledger)
 
 
+UNREPORTED = 0.2  # seconds: what is done is settled with the next claim, 50 ms later at most, and a round trip takes time
+
+
 class Event(NamedTuple):
     """One line of the ledger."""
 
@@ -110,6 +113,12 @@ class Ledger:
     def pids(self) -> set[int]:
         """The processes that ran anything."""
         return {event.pid for event in self.look()}
+
+    def just_ended(self, pid: int) -> int:
+        """How many messages a killed process had ended of which its store may not have heard: they wait for a claim."""
+        events = [event for event in self.look() if event.pid == pid]
+        last = max(event.at for event in events)
+        return sum(event.what == "end" and last - event.at < UNREPORTED for event in events)
 
     def check(self, ok: Iterable[str], unknown: Iterable[str] = ()) -> "Findings":
         """What the ledger says of messages that were accepted, and of those that may have been."""
