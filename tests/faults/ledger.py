@@ -40,7 +40,9 @@ def write(id: str, attempt: int, what: str) -> None:
         os.close(ledger)
 
 
-UNREPORTED = 0.2  # seconds: what is done is settled with the next claim, 50 ms later at most, and a round trip takes time
+UNREPORTED = (
+    0.2  # seconds: what is done is settled with the next claim, 50 ms later at most, and a round trip takes time
+)
 
 
 class Event(NamedTuple):

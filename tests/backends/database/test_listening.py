@@ -24,7 +24,10 @@ pytestmark = pytest.mark.backends("postgres")
 LISTENERS = (
     "SELECT pid FROM pg_stat_activity WHERE application_name = 'djqueue listener' AND datname = current_database()"
 )
-LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1684698469"
+LOCKS = (
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1684698469 "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 
 
 @pytest.fixture(autouse=True)
