@@ -138,14 +138,14 @@ class Worker(Member):
 
     def _serve(self, unit: list[Held]) -> bool:
         """Run a unit, finishing each message as it ends; False if this thread was left behind meanwhile."""
-        self.unit, rest = list(unit), unit
+        self.unit, rest = unit.copy(), unit
         for held in unit:
             held.worker = self
         if len(unit) == 1 and self._pool.coroutines is not None and is_coroutine(unit[0].lease):
             return self._start(self._pool.coroutines, unit[0])
         while rest:
-            size = 1 if len(rest) == 1 else batch_of([held.lease for held in rest])
-            batch, rest, now = rest[:size], rest[size:], clock()
+            batch, rest = _next_batch(rest)
+            now = clock()
             for held in batch:
                 held.began = now
             verdicts = self._execute(batch, now)
@@ -153,8 +153,8 @@ class Worker(Member):
                 for held in rest:
                     report(held.queue, held.lease, untried)
                 batch, rest, verdicts = batch + rest, [], verdicts + [untried] * len(rest)
-            for held, verdict in zip(batch, verdicts, strict=True):
-                if not self._pool.finish_of(self, held, verdict):
+            for place, held in enumerate(batch):
+                if not self._pool.finish_of(self, held, verdicts[place]):
                     return False
         return True
 
@@ -250,6 +250,14 @@ class Worker(Member):
             self._runner = asyncio.Runner()
             Context().run(self._runner.get_loop)  # the loop keeps the context that it begins in, with its values
         return self._runner.run(coroutine, context=copy_context())  # else all would share the first one's context
+
+
+def _next_batch(rest: list[Held]) -> tuple[list[Held], list[Held]]:
+    """What of a unit runs together next, and the rest."""
+    if len(rest) == 1:
+        return rest, []
+    size = batch_of([held.lease for held in rest])
+    return rest[:size], rest[size:]
 
 
 def _reported(held: Held, verdict: Verdict) -> Verdict:
@@ -386,9 +394,9 @@ class Pool:
 
     def finish_of(self, worker: Worker, held: Held, verdict: Verdict) -> bool:
         """Finish a lease that the worker ran; False if the worker was left behind meanwhile."""
-        if not self.let_go(worker, held):
-            return False
         try:
+            if not self.let_go(worker, held):
+                return False
             self.finish(held, verdict)
         except BaseException as error:  # nothing may end the thread
             tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)

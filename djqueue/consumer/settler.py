@@ -212,7 +212,8 @@ class Settlers(PerServer[Settler]):
         """Settle a message that a worker has run, or must not begin. From any thread."""
         if verdict.outcome is DONE:
             self._seen_through(held)
-        if verdict.outcome.effect.counts:
+            self._run_limit.ran()
+        elif verdict.outcome.effect.counts:
             self._run_limit.ran()
         else:
             self._run_limit.give(1)

@@ -48,7 +48,8 @@ UNKNOWN = (
 def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Verdict]:
     """Run the messages of a batch, or the one message of another command; a verdict for each."""
     first = jobs[0]
-    _announce(jobs)
+    if signals.started.receivers or logger.isEnabledFor(logging.DEBUG):
+        _announce(jobs)
     try:
         if first.command.batched:
             results = context.run(results_of, jobs, slot)
@@ -124,8 +125,8 @@ def execute_batch(
     """
     context, verdicts = copy_context(), [BEHIND] * len(leases)
     if jobs := _begun_together(queue, leases, controls, verdicts):
-        for job, verdict in zip(jobs, attempt(jobs, context, slot), strict=True):
-            verdicts[job.place] = verdict
+        for number, verdict in enumerate(attempt(jobs, context, slot)):
+            verdicts[jobs[number].place] = verdict
     _conclude(queue, leases, controls, context, jobs, verdicts)
     return verdicts
 
