@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Never, NoReturn
 
@@ -30,7 +30,7 @@ from djqueue.running.result_store import (
     progress_of,
     record_cancelled,
 )
-from djqueue.utils import seconds
+from djqueue.utils import seconds, value
 from djqueue.wiring import queues
 
 FIRST_LOOK, LAST_LOOK = 0.005, 0.5
@@ -52,7 +52,7 @@ class EnqueueStatus:
         """The key of its guard, under which the store has a mark."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Result:
     """The handle of an enqueued call. It can be made anew from an id, and it pickles. Raises TypeError for no id."""
 

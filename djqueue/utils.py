@@ -233,6 +233,10 @@ def slices(values: Iterable[T], most: int) -> Iterator[list[T]]:
 
 def portions(values: Iterable[T], most: int, most_bytes: int, size: Callable[[T], int]) -> Iterator[list[T]]:
     """Lists of at most ``most`` values and ``most_bytes`` bytes; a larger value goes alone."""
+    values = list(values)
+    if len(values) <= most and sum(map(size, values)) <= most_bytes:
+        yield from [values] if values else []
+        return
     some: list[T] = []
     total = 0
     for value in values:

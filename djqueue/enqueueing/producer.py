@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -26,7 +25,7 @@ from djqueue.exceptions import (
     StoreError,
 )
 from djqueue.messages.codecs import Arguments
-from djqueue.messages.envelope import Message, encode, new_id
+from djqueue.messages.envelope import Message, encode, new_ids
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable
@@ -50,6 +49,7 @@ NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     DebounceGuard: ((signals.debounce_missed, signals.enqueued), (signals.debounced,)),
 }
 """The signals for a call that was put, and for one that was not, by the type of its guard."""
+_SIGNALS = {signal for put_or_not in NEWS.values() for told in put_or_not for signal in told}
 
 
 class Call(NamedTuple):
@@ -101,9 +101,7 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
     if not calls:
         return []
     queue = queues[calls[0][1].queue_name]
-    for policy in {id(policy): policy for _, policy in calls}.values():
-        refuse_what_it_cannot(queue, policy)
-    pending = [_pending_call(command, call, policy.resolved(queue.now), queue) for call, policy in calls]
+    pending = _pending_calls(command, calls, queue)
     _refuse_too_many(queue, command, pending)
     if conf.get("QUEUE_ALWAYS_EAGER"):
         for pending_call in pending:
@@ -127,8 +125,7 @@ def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard
     between the two steps loses the call.
     """
     queue = queues[policy.queue_name]
-    refuse_what_it_cannot(queue, policy)
-    pending_call = _pending_call(command, call, policy.resolved(queue.now), queue, id)
+    pending_call = _pending_call(command, call, _terms_of(command, policy, queue), queue, id)
     if pending_call.guard is not None:
         return _put_marked(queue, pending_call, guard)
     [accepted] = queue.put([pending_call.entry], [guard])
@@ -148,26 +145,55 @@ def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: OnceGuard) -
     return bool(pending_call.sending.accepted)
 
 
-def _pending_call(command: Enqueueable, call: Call, policy: Policy, queue: BaseQueue, id: str = "") -> PendingCall:
-    id = id or new_id()
-    metadata = carriers.produce(queue.alias) if carriers.registered else {}
+class Terms(NamedTuple):
+    """What calls with the same options have in common: asked once, as settings may change until the next are sent."""
+
+    policy: Policy
+    """The options, with numbers for those that are functions."""
+    carried: dict[str, Any]
+    """The options that the consumer needs and that are not the command's own."""
+    encoding: dict[str, Any]
+    kept: bool
+    """Whether their results will be kept."""
+
+
+def _terms_of(command: Enqueueable, given: Policy, queue: BaseQueue) -> Terms:
+    refuse_what_it_cannot(queue, given)
+    policy = given.resolved(queue.now)
     carried = {} if policy is command.policy else policy.overrides(command.policy)
-    data = encoded(Message(id, queue.base_name, command.name, *call, metadata, carried), policy)
+    return Terms(policy, carried, _encoding(policy), policy.keeps_result > 0)
+
+
+def _pending_calls(command: Enqueueable, calls: Sequence[tuple[Call, Policy]], queue: BaseQueue) -> list[PendingCall]:
+    pending, before, terms = [], None, None
+    for (call, given), id in zip(calls, new_ids(len(calls)), strict=True):
+        if terms is None or given is not before or given.asks:  # what is a function is asked at each call
+            before, terms = given, _terms_of(command, given, queue)
+        pending.append(_pending_call(command, call, terms, queue, id))
+    return pending
+
+
+def _pending_call(command: Enqueueable, call: Call, terms: Terms, queue: BaseQueue, id: str) -> PendingCall:
+    policy, carried, encoding, kept = terms
+    metadata = carriers.produce(queue.alias) if carriers.registered else {}
+    data = encode(Message(id, queue.base_name, command.name, *call, metadata, carried), **encoding)
     asked = call if policy.plan is None else command.as_asked(policy.plan.key, call)
     entry = policy.to_entry(data, id, command.name, asked)
     guard = policy.condition(command.name, *command.identity(call, policy)) if policy.guarded else None
-    sending = EnqueueStatus("" if guard is None else guard.key)
-    return PendingCall(command, policy, entry, sending, guard, kept=policy.keeps_result > 0)
+    return PendingCall(command, policy, entry, EnqueueStatus("" if guard is None else guard.key), guard, kept)
 
 
 def encoded(message: Message, policy: Policy) -> bytes:
     """A message, encoded by its options. Raises EncodeError, MessageTooLarge."""
-    return encode(
-        message,
-        serializer=policy.serializer or conf.get("QUEUE_SERIALIZER"),
-        models=policy.models or conf.get("QUEUE_MODELS"),
-        max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
-    )
+    return encode(message, **_encoding(policy))
+
+
+def _encoding(policy: Policy) -> dict[str, Any]:
+    return {
+        "serializer": policy.serializer or conf.get("QUEUE_SERIALIZER"),
+        "models": policy.models or conf.get("QUEUE_MODELS"),
+        "max_size": conf.get("QUEUE_MAX_MESSAGE_SIZE"),
+    }
 
 
 def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
@@ -206,20 +232,26 @@ def _pieces(queue: BaseQueue, pending: Sequence[PendingCall]) -> list[Sequence[P
 def _chunks(pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
     """The calls that are put in one step: calls that are merged go one by one."""
     size = 1 if pending[0].policy.merge else CHUNK
-    return list(slices(pending, size))
+    return [pending] if len(pending) <= size else list(slices(pending, size))
 
 
 def _put(queue: BaseQueue, piece: Sequence[PendingCall]) -> None:
     chunks = _chunks(piece)
-    several = queue.database is not None and (len(chunks) > 1 or _takes_several_steps(queue, piece))
-    with transaction.atomic(using=queue.database) if several else nullcontext():
-        for chunk in chunks:
-            try:
-                _put_chunk(queue, chunk)
-            except PartialEnqueueError as error:
-                _announce(queue, _decided(chunk, error))
-                raise
-            _announce(queue, chunk)
+    if queue.database is not None and (len(chunks) > 1 or _takes_several_steps(queue, piece)):
+        with transaction.atomic(using=queue.database):
+            _put_chunks(queue, chunks)
+    else:
+        _put_chunks(queue, chunks)
+
+
+def _put_chunks(queue: BaseQueue, chunks: Sequence[Sequence[PendingCall]]) -> None:
+    for chunk in chunks:
+        try:
+            _put_chunk(queue, chunk)
+        except PartialEnqueueError as error:
+            _announce(queue, _decided(chunk, error))
+            raise
+        _announce(queue, chunk)
 
 
 def _put_chunk(queue: BaseQueue, chunk: Sequence[PendingCall]) -> None:
@@ -243,6 +275,8 @@ def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall
 
 
 def _announce(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
+    if not any(signal.receivers for signal in _SIGNALS):
+        return
     told = [(signal, one.entry) for one in pending for signal in _news(one) if signal.receivers]
     if told:
         _tell(queue, told)

@@ -19,6 +19,7 @@ from typing import Any
 from djqueue import conf
 from djqueue.exceptions import BadSignature, EncodeError, InvalidMessage, MessageTooLarge
 from djqueue.messages.codecs import SERIALIZERS, TRANSIENT, Arguments, Codec, from_json, to_json
+from djqueue.utils import value
 
 DEFAULT_MAX_SIZE = 2**20
 """The most bytes of a whole encoded message, unless the settings have another limit."""
@@ -42,7 +43,15 @@ def new_id() -> str:
     return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
-@dataclass(frozen=True, slots=True)
+def new_ids(count: int) -> list[str]:
+    """Return as many new ids."""
+    if count == 1:
+        return [new_id()]
+    moment, random = f"{time.time_ns() // 1_000_000:012x}", os.urandom(10 * count).hex()
+    return [moment + random[at : at + 20] for at in range(0, 20 * count, 20)]
+
+
+@value
 class Message:
     """One call of a command. `queue` is the queue's logical name.
 
@@ -90,7 +99,7 @@ def encode(
     `max_size` bytes.
     """
     body = _serializer(serializer).dumps(message.args, message.kwargs, models)
-    header = _header(serializer, message.command, {"m": message.metadata, "o": message.options})
+    header = _header(serializer, message.command, message.metadata, message.options)
     return _seal(_COMMAND, message.id, message.queue, header, body, max_size)
 
 
@@ -134,13 +143,16 @@ def unpack_item(
 
 # The header: short names, defaults left out, unknown fields ignored.
 
+Fields = dict[str, Any]
 
-def _header(serializer: str, command: str = "", more: dict[str, dict[str, Any]] | None = None) -> bytes:
-    own = {name: values for name, values in (more or {}).items() if values}
-    if not own:
+
+def _header(serializer: str, command: str = "", metadata: Fields | None = None, options: Fields | None = None) -> bytes:
+    """Return the header with its length."""
+    if not (metadata or options):
         return _plain_header(serializer, command)
+    own = {name: values for name, values in (("m", metadata), ("o", options)) if values}
     try:
-        return to_json(_fields(serializer, command) | own, models=False)
+        return _measured(to_json(_fields(serializer, command) | own, models=False))
     except (TypeError, ValueError) as error:
         raise EncodeError(f"the metadata cannot be encoded: {error}") from error
 
@@ -149,19 +161,23 @@ def _header(serializer: str, command: str = "", more: dict[str, dict[str, Any]] 
 def _plain_header(serializer: str, command: str) -> bytes:
     """All messages of a command that carry nothing of their own have the same header."""
     fields = _fields(serializer, command)
-    return to_json(fields, models=False) if fields else b""
+    return _measured(to_json(fields, models=False) if fields else b"")
 
 
-def _fields(serializer: str, command: str) -> dict[str, Any]:
+def _measured(header: bytes) -> bytes:
+    return _LENGTH.pack(len(header)) + header
+
+
+def _fields(serializer: str, command: str) -> Fields:
     fields = {"c": command} if command else {}
     return fields if serializer == "pickle" else fields | {"e": serializer}
 
 
-def _parsed(header: bytes) -> dict[str, Any]:
+def _parsed(header: bytes) -> Fields:
     if not header:
         return {}
     try:
-        fields: dict[str, Any] = from_json(header)
+        fields: Fields = from_json(header)
     except Exception as error:
         raise InvalidMessage(f"the header cannot be decoded: {error}") from error
     return fields
@@ -178,7 +194,7 @@ def _serializer(name: str) -> Codec:
         raise ValueError(f"no serializer is called {name!r}; choose from {', '.join(SERIALIZERS)}") from None
 
 
-def _accepted(header: dict[str, Any], accept: Collection[str]) -> str:
+def _accepted(header: Fields, accept: Collection[str]) -> str:
     serializer: str = header.get("e", "pickle")
     if serializer not in accept or serializer not in SERIALIZERS:
         raise InvalidMessage(f"the serializer {serializer!r} is not accepted here")
@@ -198,14 +214,14 @@ def _decode_body(serializer: str, body: bytes) -> Arguments:
 
 
 def _seal(kind: bytes, id: str, queue: str, header: bytes, body: bytes, max_size: int) -> bytes:
-    content = b"".join((_LENGTH.pack(len(header)), header, body))
+    content = header + body
     size = _MAC_END + len(content)
     if size > max_size:
         raise MessageTooLarge(f"the message has {size} bytes, {max_size} are allowed; pass a reference to large data")
     return b"".join((kind, _mac(conf.of_django("SECRET_KEY"), kind, id, queue, content), content))
 
 
-def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple[dict[str, Any], bytes]:
+def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple[Fields, bytes]:
     if type(data) is not bytes:
         data = _as_bytes(data)
     if len(data) > max_size:

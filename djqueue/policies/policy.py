@@ -338,7 +338,7 @@ class Policy:
         """The entry that a call becomes. Raises what a function for its shard or key raises."""
         lane, gate = placed(self.plan, command, call)
         priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
-        return Entry(data, id, priority, self.run_at, self.delay, lane, command=command, gate=gate)
+        return Entry(data, id, priority, self.run_at, self.delay, lane, 0, 0, 0, 0.0, command, "", gate, "")
 
     def condition(self, name: str, arguments: Mapping[str, object], identity: object) -> Guard:
         """The condition of one call: ``identity`` is what :attr:`guard_key` made of its arguments, if there is one."""

@@ -21,7 +21,16 @@ from hypothesis import strategies as st
 
 from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge, QueueError
 from djqueue.messages import envelope as envelopes
-from djqueue.messages.envelope import DEFAULT_MAX_SIZE, Message, encode, new_id, open_envelope, pack_item, unpack_item
+from djqueue.messages.envelope import (
+    DEFAULT_MAX_SIZE,
+    Message,
+    encode,
+    new_id,
+    new_ids,
+    open_envelope,
+    pack_item,
+    unpack_item,
+)
 from tests.app.models import Thing
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -126,6 +135,14 @@ def test_bytes_as_database_drivers_give_them(kind):
 @pytest.mark.parametrize("serializer", SERIALIZERS)
 def test_items_come_back(item, serializer):
     assert unpack_item(pack_item(item, serializer=serializer, **AT), **AT) == item
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_ids_that_are_made_together_are_new_ids(count):
+    before = new_id()[:12]
+    ids = new_ids(count)
+    assert len(set(ids)) == len(ids) == count
+    assert all(re.fullmatch("[0-9a-f]{32}", id) and before <= id[:12] <= new_id()[:12] for id in ids)
 
 
 def test_a_small_call_is_a_small_message_and_arguments_are_in_no_repr():

@@ -29,6 +29,11 @@ from redis.exceptions import (
 )
 from redis.sentinel import SentinelConnectionPool
 
+try:
+    import hiredis
+except ImportError:  # redis-py does without it, and so do we
+    hiredis = None  # type: ignore[assignment]
+
 from djqueue.backends.redis.address import FORMS, invalid, several, url_of
 from djqueue.backends.redis.discovery import Cluster, by_sentinel, cluster_of, once
 from djqueue.backends.redis.protocol import untext
@@ -71,7 +76,7 @@ class DirectCommands:
         borrowed = self._borrow()
         connection = borrowed.connection
         try:
-            connection.send_packed_command(connection.pack_command(*args))
+            connection.send_packed_command(_packed(connection, args))
             reply = connection.read_response()
         except ReadOnlyError:  # a replica now: the next connection may lead to the primary
             self._give_up(borrowed)
@@ -101,6 +106,14 @@ class DirectCommands:
         with suppress(IndexError):
             while True:
                 self._kept.pop().close()
+
+
+def _packed(connection: Connection, args: tuple[Any, ...]) -> Sequence[bytes]:
+    """A command as it is sent. redis-py packs what hiredis does not know, after a look at each argument."""
+    try:
+        return [hiredis.pack_command(args)]
+    except (TypeError, AttributeError):
+        return connection.pack_command(*args)
 
 
 def _is_quiet(connection: Connection) -> bool:

@@ -90,8 +90,22 @@ def _span(seconds: float) -> int:
 _CONDITIONS: dict[type, Callable[..., str]] = {OnceGuard: _once, UniqueGuard: _unique, DebounceGuard: _debounce}
 
 
+def is_plain(entry: Entry) -> bool:
+    """Whether it is new, due on arrival, and waits in no lane."""
+    placed = entry.lane or entry.gate or entry.run_at or entry.delay
+    return not (placed or entry.attempts or entry.failures or entry.lost or entry.errors)
+
+
+@lru_cache(maxsize=1024)
+def plain_envelope(priority: int, command: str) -> bytes:
+    """The envelope of a plain entry, behind its moments."""
+    return text(f"{priority:d} 0 0 0 0 {len(command)}\n{command}")
+
+
 def envelope(entry: Entry) -> bytes:
     """When the entry is due, and the envelope, which a script completes."""
+    if is_plain(entry):
+        return b"0 " + plain_envelope(entry.priority, entry.command)
     due = f"+{microseconds(entry.delay)}" if entry.delay > 0 else max(0, microseconds(entry.run_at))
     counts = f"{entry.priority:d} {entry.attempts} {entry.lost} {entry.failures}"
     if entry.gate:
@@ -106,9 +120,12 @@ def _gated(entry: Entry) -> bytes:
     return b" ".join(b"%d" % len(word) for word in words) + b"\n" + b"".join(words) + text(entry.errors)
 
 
-def accepted(entry: Entry, guard: Guard | None) -> bytes:
-    """The argument of ``put`` for an entry beside its id and data."""
-    return b"%b%b %b" % (b"@" if entry.gate else b"", condition(guard), envelope(entry))
+def accepted(entry: Entry, guard: Guard | None) -> tuple[bytes, bytes, bytes]:
+    """The arguments of ``put`` for an entry: id, data, and the guard with the envelope."""
+    if guard is None and not entry.gate:
+        return text(entry.id), entry.body, b"- " + envelope(entry)
+    said = b"%b%b %b" % (b"@" if entry.gate else b"", condition(guard), envelope(entry))
+    return text(entry.id), entry.body, said
 
 
 def entry_of(id: bytes, envelope: bytes, data: bytes) -> Entry:

@@ -112,6 +112,8 @@ class RedisQueue(LeasedQueue):
 
     def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         """As in the contract. More than 1,000 entries or 8 MiB go in several calls, of which a later one may raise."""
+        if len(entries) == 1 and not guards and not self._remember and protocol.is_plain(entries[0]):
+            return [self._put_plain(entries[0])]
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
         portions = protocol.portions(pairs, size=lambda pair: len(pair[0].body))
         return [accepted for some in portions for accepted in self._put(some)]
@@ -420,6 +422,18 @@ class RedisQueue(LeasedQueue):
             self._swept = "env", b"0"
             self.sweep(protocol.FAR)
 
+    def _put_plain(self, entry: Entry) -> bool:
+        score = 0 if self.name.endswith(FAILED_SUFFIX) else entry.priority if self._lifo else -entry.priority
+        behind = protocol.plain_envelope(entry.priority, entry.command)
+        with suppress(ConnectionError):
+            try:
+                said = protocol.text(entry.id), entry.body, score, behind, self.rings
+                return self._ask("put_plain", said, ()) == 1
+            except ResponseError as error:
+                self._set_right(error)
+        self._run("put_again", (self.rings, self._remember, *protocol.accepted(entry, None)))
+        return True  # if it was known then, the first call has put it
+
     def _put(self, pairs: Sequence[tuple[Entry, Guard | None]]) -> list[bool]:
         name, guards = "put", []
         args: list[object] = [self.rings, self._remember]
@@ -428,11 +442,11 @@ class RedisQueue(LeasedQueue):
                 name = "put_guarded"
             if guard is not None:
                 guards.append(self._keys.fact(guard.key))
-            args += (protocol.text(entry.id), entry.body, protocol.accepted(entry, guard))
+            args += protocol.accepted(entry, guard)
         (known, refused), repeated = self._run_safely(name, args, guards, again="put_again")
         # What was known to a repeated call was put by the first one, whose reply was lost.
         out = set(refused) if repeated else {*refused, *known}
-        return [number not in out for number in range(1, len(pairs) + 1)]
+        return [number not in out for number in range(1, len(pairs) + 1)] if out else [True] * len(pairs)
 
     def _settle(self, name: str, leases: Sequence[Lease], args: Sequence, tell: Callable) -> list[Lease]:
         each = protocol.slices(leases)

@@ -133,6 +133,22 @@ def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy):
     assert len(queue) == 3
 
 
+@pytest.mark.parametrize("cls", [RedisQueue, RedisBlockingQueue])
+def test_a_single_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, cls):
+    _, client = lossy
+    queue, [one] = cls("mail", client), work()
+    assert broken(client, lambda: queue.put([one])) == [True]
+    assert (queue.put([one]), len(queue)) == ([False], 1)
+
+
+@pytest.mark.parametrize("part", ["body", "env", "ready", "meta"])
+def test_a_single_put_outlives_a_key_of_a_wrong_type(queue, redis_client, part):
+    redis_client.lpush(queue._keys.part(part), "garbage")
+    [one] = work()
+    assert queue.put([one]) == [True]
+    assert [lease.entry.id for lease in queue.claim(5)] == [one.id]
+
+
 @pytest.mark.parametrize("options", [{}, {"always_delay": True}, {"extend": True}])
 def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, options):
     queue, client = lossy

@@ -295,7 +295,7 @@ def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client
     [again] = work()
     queue.put([again])
     queue.complete(queue.claim(1))
-    args = (queue.rings, queue._remember, protocol.text(again.id), again.body, protocol.accepted(again, None))
+    args = (queue.rings, queue._remember, *protocol.accepted(again, None))
     assert queue._run("put_again", args)[0] == [1]
 
 

@@ -152,7 +152,8 @@ def warm(queue):
 
 @pytest.mark.alone  # the server counts the commands of all
 def test_a_put_without_guards_asks_for_no_mark(warm, redis_client):
-    assert counted(redis_client, lambda: warm.put(work())) == PUT | STORED | {"hmget": 1}
+    assert counted(redis_client, lambda: warm.put(work())) == PUT | STORED | {"hexists": 1}
+    assert counted(redis_client, lambda: warm.put(work(2))) == PUT | STORED | {"hmget": 1}
     assert counted(redis_client, lambda: warm.put(work(delay=60))) == PUT | STORED | {"hmget": 1}
 
 

@@ -9,28 +9,40 @@ for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local seq = count_places(#ids, now) - #ids
 for number, envelope in ipairs(call("HMGET", env, unpack(ids))) do here[ids[number]] = envelope end
 
-local created, bodies, envelopes, to_ready, to_delayed = " " .. whole(now) .. " ", {}, {}, {}, {}
+local created, remember, n, bodies, envelopes, to_ready, to_delayed = " " .. whole(now) .. " ", ARGV[2], 0, {}, {}, {}, {}
+local scores = {} -- by what stands behind the moments, which most entries have in common
 for number, id in ipairs(ids) do
-  local due, rest = ARGV[3 * number + 2]:match("^- (%S+) (.*)$")
-  local finished = ARGV[2] ~= "" and call("ZSCORE", done, id)
-  if here[id] or finished and now - finished < tonumber(ARGV[2]) then
+  local given = ARGV[3 * number + 2]
+  local finished = remember ~= "" and call("ZSCORE", done, id)
+  if here[id] or finished and now - finished < tonumber(remember) then
     known[#known + 1] = number
   else
-    local at, n = moment(due, now), 2 * (number - #known)
-    local envelope = place(at > 0 and at or now, seq) .. " " .. whole(at) .. created .. rest
+    local due, rest = "0", given:sub(5)
+    if given:sub(1, 4) ~= "- 0 " then
+      due, rest = given:match("^- (%S+) (.*)$")
+    end
+    local at = due == "0" and 0 or moment(due, now)
+    local stands = place(at > 0 and at or now, seq)
+    local envelope = stands .. " " .. (due == "0" and due or whole(at)) .. created .. rest
+    n = n + 2
     bodies[n - 1], bodies[n], envelopes[n - 1], envelopes[n] = id, ARGV[3 * number + 1], id, envelope
-    local place_in, first = at > now and to_delayed or to_ready, at > now and at or score(envelope)
-    place_in[#place_in + 1] = first
-    place_in[#place_in + 1] = member(id, envelope)
+    if at > now then
+      to_delayed[#to_delayed + 1] = at
+      to_delayed[#to_delayed + 1] = stands .. id
+    else
+      scores[rest] = scores[rest] or whole(score(envelope))
+      to_ready[#to_ready + 1] = scores[rest]
+      to_ready[#to_ready + 1] = stands .. id
+    end
     here[id] = true
   end
   seq = seq + 1
 end
-if #bodies > 0 then
+if n > 0 then
   call("HSET", body, unpack(bodies))
   call("HSET", env, unpack(envelopes))
 end
 if #to_delayed > 0 then call("ZADD", delayed, unpack(to_delayed)) end
 if #to_ready > 0 then call("ZADD", ready, unpack(to_ready)) end
-ring(#bodies / 2, ARGV[1])
+ring(n / 2, ARGV[1])
 return {known, {}}

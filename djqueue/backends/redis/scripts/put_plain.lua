@@ -1,0 +1,12 @@
+-- keys: body env ready meta bell
+-- Puts one entry that is due on arrival, in no lane and without a guard, into a queue that remembers no finished ids.
+-- Arguments: id; data; its score in ready; the envelope behind its moments; the number of sleeping consumers to wake at most.
+-- Answer: whether it was put, as 1 or 0: it is not if its id is in the queue.
+local now = clock()
+local stands = place(now, count_places(1, now) - 1)
+if call("HEXISTS", env, ARGV[1]) == 1 then return 0 end
+call("HSET", body, ARGV[1], ARGV[2])
+call("HSET", env, ARGV[1], stands .. " 0 " .. whole(now) .. " " .. ARGV[4])
+call("ZADD", ready, ARGV[3], stands .. ARGV[1])
+if ARGV[5] ~= "0" then ring(1, ARGV[5]) end
+return 1
