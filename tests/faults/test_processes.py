@@ -10,7 +10,7 @@ import pytest
 
 from djqueue import queues
 from tests.faults.commands import hold, work
-from tests.faults.processes import STORES, assert_done, at_rest, seeded
+from tests.faults.processes import STORES, assert_done, seeded
 from tests.faults.roster.commands import keep
 from tests.support.processes import until
 
@@ -30,6 +30,13 @@ def start(consumers, count, *args, env=None):
     supervisor = consumers.start("--processes", count, *args, env=env)
     wait(consumers, "ready", count)
     return supervisor
+
+
+def load(ids):
+    """See that something waits to be run, and note its ids."""
+    if len(queues["default"]) < 20:
+        ids |= {result.id for result in work.enqueue_many([(10,)] * 50)}
+    return True
 
 
 def busy(consumers):
@@ -53,9 +60,8 @@ def all_gone(consumers):
 @pytest.mark.backends(*STORES)
 def test_a_killed_process_is_started_again_and_what_it_ran_is_run(consumers):
     start(consumers, 2, "-t", 2, "--lease", 1)
-    ids = {result.id for result in work.enqueue_many([(20,)] * 200)}
-    wait(consumers, "end", 20)
-    os.kill(until(lambda: busy(consumers), PATIENCE)[0], signal.SIGKILL)
+    ids = set()
+    os.kill(until(lambda: load(ids) and busy(consumers), PATIENCE)[0], signal.SIGKILL)
     wait(consumers, "ready", 3)
     assert_done(consumers, ids)
     assert consumers.stop() == [0]
@@ -69,14 +75,8 @@ def test_a_killed_process_is_started_again_and_what_it_ran_is_run(consumers):
 def test_processes_are_replaced_under_load_without_a_gap(consumers, count, bound):
     """Nothing is lost, nothing is run twice, and at no moment do fewer serve than are wanted."""
     start(consumers, count, "-t", 2, *bound)
-    ids, wanted = set(), 3 * count
-
-    def load():
-        if len(queues["default"]) < 20:
-            ids.update(result.id for result in work.enqueue_many([(5,)] * 50))
-        return len(consumers.ledger.of("ready")) > wanted
-
-    until(load, PATIENCE)
+    ids = set()
+    until(lambda: load(ids) and len(consumers.ledger.of("ready")) > 3 * count, PATIENCE)
     found = assert_done(consumers, ids)
     assert (found.dup_runs, found.overlaps) == (0, set())
     assert least_serving(consumers.ledger.look(), count) >= count
@@ -188,7 +188,6 @@ def test_the_first_process_keeps_the_schedule_and_so_does_the_one_after_it(consu
     ticks = len({event.id for event in consumers.ledger.of("end")})
     wait(consumers, "end", ticks + 3)
     assert consumers.stop() == [0]
-    at_rest()
     now, ends = int(queues["default"].now()), [event.id for event in consumers.ledger.of("end")]
     known = {tick_id(moment) for moment in range(now - 300, now + 1)}
     assert len(ends) == len(set(ends)) and set(ends) <= known
@@ -216,10 +215,9 @@ def test_processes_that_die_again_and_again_are_started_less_and_less_often(cons
 def test_storms_of_kills_lose_nothing(consumers):
     chance = seeded()
     start(consumers, 2, "-t", 2, "--lease", 1, "--max-messages", 50)
-    ids = {result.id for result in work.enqueue_many([(20,)] * 300)}
-    for count in range(3):
-        wait(consumers, "ready", 2 + count)
-        os.kill(chance.choice(until(lambda: busy(consumers), PATIENCE)), signal.SIGKILL)
+    ids = set()
+    for _ in range(3):
+        os.kill(chance.choice(until(lambda: load(ids) and busy(consumers), PATIENCE)), signal.SIGKILL)
     assert_done(consumers, ids)
     assert consumers.stop() == [0]
     all_gone(consumers)
