@@ -2,7 +2,7 @@
 PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test test-all lint format docs bench-quick race
+.PHONY: help demo test test-all lint format docs bench-quick race scale
 
 help:
 	@$(DEV) --help
@@ -15,6 +15,9 @@ bench-quick:
 
 race:
 	@$(DEV) race $(if $(filter-out 0,$(QUICK)),--quick)
+
+scale:
+	@$(DEV) scale $(if $(filter-out 0,$(WRITE)),--write)
 
 test test-all lint format docs:
 	@$(DEV) $@

@@ -91,6 +91,13 @@ def race(quick: bool):
     hand_over(python, "-m", "tests.benchmarks.race.run", *(["--quick"] if quick else []))
 
 
+def scale(write: bool):
+    """Measure what a message costs in queues of up to a million."""
+    need("tests/benchmarks/scale.py")
+    python = venvs.ensure(VENV, "test")
+    hand_over(python, "tests/benchmarks/scale.py", "--full", *(["--save"] if write else []))
+
+
 def demo(once: bool, photos: str | None):
     """The example site with its consumer, until Ctrl-C; once: a batch of pictures, counted, and the end."""
     need("example_project/demo.py")
@@ -232,6 +239,9 @@ def parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="fewer messages, one round, nothing written; in make: QUICK=1"
     )
     racer.set_defaults(function=race)
+    scaler = tasks.add_parser("scale", help=scale.__doc__)
+    scaler.add_argument("--write", action="store_true", help="store the figures for the documents; in make: WRITE=1")
+    scaler.set_defaults(function=scale)
     for name, function in TASKS.items():
         tasks.add_parser(name, help=function.__doc__).set_defaults(function=function)
     return main

@@ -18,11 +18,13 @@ django.setup()
 import debounce  # noqa: E402
 import diagrams  # noqa: E402
 import race  # noqa: E402
+import scale  # noqa: E402
 import throttling  # noqa: E402
 
 
 def main(check: bool) -> int:
-    wanted = {**diagrams.drawings(), **debounce.drawings(), **throttling.drawings(), **race.drawings()}
+    modules = (diagrams, debounce, throttling, race, scale)
+    wanted = {name: drawing for module in modules for name, drawing in module.drawings().items()}
     found = {path.stem: path.read_text() for path in FOLDER.glob("*.svg")}
     if check:
         differ = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))

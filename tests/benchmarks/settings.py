@@ -43,6 +43,8 @@ if BACKEND == "mariadb":
     pymysql.install_as_MySQLdb()
 
 DATABASES = {"default": _server() if BACKEND in ENGINES else _sqlite()}
+if name := os.environ.get("BENCH_EMPTY"):  # a second database of the same server, to compare with
+    DATABASES["empty"] = DATABASES["default"] | {"NAME": name}
 INSTALLED_APPS = ["djqueue", *filter(None, [__package__])]  # in none, it serves another checkout
 SECRET_KEY = "only-for-benchmarks-0123456789-abcdefghijklmnopqrstuvwxyz"
 USE_TZ = True

@@ -1,0 +1,22 @@
+"""A message costs the same in a queue of many as in an empty one: ``make scale`` measures it at full size."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import servers
+from tests.support.backends import FULL
+
+SIZES = ("--waiting", "20000", "--delayed", "20000", "--leased", "2000", "--queues", "100", "--lanes", "2000")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FULL, reason="takes minutes: DJQUEUE_FULL=1")
+@pytest.mark.parametrize("backend", ["sqlite", "redis", "postgres", "mariadb"])
+def test_costs_do_not_grow_with_the_queue(backend):
+    if backend != "sqlite" and (why := servers.missing(backend)):
+        pytest.fail(why)
+    command = [sys.executable, "tests/benchmarks/scale.py", *SIZES, "--most", "3", backend]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
