@@ -82,6 +82,10 @@ class Recorder:
         self.kept.append(walk)
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
+        if frame.f_code.co_name == "_nap" and event in ("call", "return"):
+            self._threads.waits = event == "call"
+        if getattr(self._threads, "waits", False):  # what a thread does while it waits is not on the way
+            return
         if event == "call":
             self._enter(frame)
         elif event == "return":
@@ -113,7 +117,8 @@ class Recorder:
         walk = getattr(self._threads, "walk", None)
         if walk is None:
             return
-        if frame.f_code.co_name == "claim" and arg and type(arg).__name__ == "Claimed":
+        claimed = arg[1] if frame.f_code.co_name == "exchange" and isinstance(arg, tuple) and len(arg) == 2 else arg
+        if frame.f_code.co_name in ("claim", "exchange") and claimed and type(claimed).__name__ == "Claimed":
             walk.phase = VERBS["claim"]
         if frame is getattr(self._threads, "tick", None):
             if walk.phase:
