@@ -170,7 +170,7 @@ def test_a_queue_whose_slot_moves_is_refused_meanwhile_and_is_whole_behind_it(pr
     queue.put(entries)
     taken = queue.claim(4)
     with moving(cluster, slot_of(queue.name, queue.prefix)):
-        for call in (lambda: queue.put(work()), queue.claim, lambda: queue.complete(taken)):
+        for call in (lambda: queue.put(work(2)), queue.claim, lambda: queue.complete(taken)):
             with pytest.raises(StoreUnreachable):
                 call()
         assert len(beside.complete(held(beside))) == len(third.complete(held(third))) == 1

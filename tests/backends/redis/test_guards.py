@@ -142,9 +142,10 @@ STORED = {"hset": 2, "zadd": 1}
 
 @pytest.fixture
 def warm(queue):
-    """The server knows the scripts: those of whole_life, and that of puts without guards."""
+    """The server knows the scripts: those of whole_life, and those of puts without guards."""
     other = RedisBlockingQueue("warm", backends.redis_connection())
     other.put(work())
+    other.put(work(2))
     other.flush()
     whole_life(other)
     return queue
