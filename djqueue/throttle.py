@@ -24,7 +24,7 @@ OWN = "queue:"
 LONGEST_NAME = 200
 """Characters of a name that queues share a rate limit by."""
 
-TAKES_OUT = frozenset({"claim_within", "exchange", "pop", "refusal", "reserve", "take", "take_many"})
+TAKES_OUT = frozenset({"claim_within", "pop", "refusal", "reserve", "take", "take_many"})
 """What BaseQueue makes of ``claim``, and so is throttled too; all the other verbs are the queue's own."""
 
 

@@ -13,10 +13,10 @@ SIZES = ("--waiting", "20000", "--delayed", "20000", "--leased", "2000", "--queu
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FULL, reason="takes minutes: DJQUEUE_FULL=1")
-@pytest.mark.parametrize("backend", ["sqlite", "redis", "postgres", "mariadb"])
-def test_costs_do_not_grow_with_the_queue(backend):
-    if backend != "sqlite" and (why := servers.missing(backend)):
+@pytest.mark.parametrize("kind", ["sqlite", "redis", "postgres", "mariadb"])
+def test_costs_do_not_grow_with_the_queue(kind):
+    if kind != "sqlite" and (why := servers.missing(kind)):
         pytest.fail(why)
-    command = [sys.executable, "tests/benchmarks/scale.py", *SIZES, "--most", "3", backend]
+    command = [sys.executable, "tests/benchmarks/scale.py", *SIZES, "--most", "3", kind]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -10,7 +10,7 @@ from tests.backends.contract.toy import ToyQueue
 from tests.support.backends import FULL
 
 WIDE = {"limit": 10**6, "window": 0.5}
-OWN = {"claim", "clear", "connection_key", "own_rate_limit", "read", "reset"}
+OWN = {"claim", "clear", "connection_key", "exchange", "own_rate_limit", "read", "reset"}
 """What a throttled queue does itself; beside that it has the settings of its window."""
 
 
