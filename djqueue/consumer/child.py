@@ -1,6 +1,6 @@
 """The process of its own in which one message is run: ``python -m djqueue.consumer.child FD``.
 
-Its standard input has the errand, and then the permission to begin; it answers in frames, on the descriptor FD.
+Its standard input has what it is to run, and then the permission to begin; it answers in frames, on the descriptor FD.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import django
 
-from djqueue.consumer.isolation import BEGINS, GO, LENGTH, READY, Errand, Told
+from djqueue.consumer.isolation import BEGINS, GO, LENGTH, READY, ChildInput, ChildOutput
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
@@ -29,7 +29,7 @@ from djqueue.utils import handle_signals
 STDIN = 0
 
 
-class Teller(logging.handlers.QueueHandler):
+class FrameWriter(logging.handlers.QueueHandler):
     """Sends log records and the verdict on the message to the parent."""
 
     def __init__(self, frames: IO[bytes]):
@@ -57,18 +57,18 @@ class Teller(logging.handlers.QueueHandler):
 def main() -> None:
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)
-    teller = Teller(os.fdopen(descriptor, "wb"))
-    if not (text := _heard()):
+    writer = FrameWriter(os.fdopen(descriptor, "wb"))
+    if not (text := _next_input()):
         return
-    errand: Errand = pickle.loads(text)  # from our own parent, and no store
+    given: ChildInput = pickle.loads(text)  # from our own parent, and no store
     django.setup()
     root = logging.getLogger("djqueue")  # its records are logged by the parent, which knows where to
-    root.setLevel(errand.level)
-    root.handlers[:], root.propagate = [teller], False
-    _run(errand, teller)
+    root.setLevel(given.level)
+    root.handlers[:], root.propagate = [writer], False
+    _run(given, writer)
 
 
-def _run(errand: Errand, teller: Teller) -> None:
+def _run(given: ChildInput, writer: FrameWriter) -> None:
     """Run the message; its function begins once the parent permits it. If the parent is gone, this process ends."""
     from djqueue.registry import autodiscover
     from djqueue.running.context import Control
@@ -76,28 +76,28 @@ def _run(errand: Errand, teller: Teller) -> None:
     from djqueue.wiring import queues
 
     class ChildControl(Control):
-        patience = errand.patience
+        patience = given.patience
         stopping = False
 
         def begin(self, policy: Policy) -> None:
-            _await_the_word(teller)
+            _await_permission(writer)
 
         def touch(self, seconds: float) -> bool:
             return True  # the parent extends it
 
-    threading.current_thread().name = errand.thread
+    threading.current_thread().name = given.thread
     autodiscover()
-    queue = queues[errand.alias]
-    control = ChildControl(queue, errand.lease)
+    queue = queues[given.alias]
+    control = ChildControl(queue, given.lease)
     handle_signals([signal.SIGTERM], lambda *_: setattr(control, "stopping", True))
-    teller.tell(READY)
-    teller.tell(_told(execute(queue, errand.lease, control=control)))
+    writer.tell(READY)
+    writer.tell(_output_of(execute(queue, given.lease, control=control)))
 
 
-def _await_the_word(teller: Teller) -> None:
+def _await_permission(writer: FrameWriter) -> None:
     try:
-        teller.tell(BEGINS)
-        word = _heard()
+        writer.tell(BEGINS)
+        word = _next_input()
     except BrokenPipeError:
         word = b""
     if word != GO:  # the parent is gone
@@ -105,7 +105,7 @@ def _await_the_word(teller: Teller) -> None:
     threading.Thread(target=_end_with_parent, name="djqueue-parent", daemon=True).start()
 
 
-def _heard() -> bytes:
+def _next_input() -> bytes:
     """The next word from the parent; empty once the parent is gone."""
     [size] = LENGTH.unpack(_read(LENGTH.size).ljust(LENGTH.size, b"\0"))
     return _read(size)
@@ -124,11 +124,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _told(verdict: Verdict) -> Told:
+def _output_of(verdict: Verdict) -> ChildOutput:
     """The verdict for the parent. A value or an exception that cannot be pickled is left out."""
     error = verdict.exception
     text = "" if error is None else "".join(traceback.format_exception(error))
-    told = Told(verdict._replace(exception=None), error, text)
+    told = ChildOutput(verdict._replace(exception=None), error, text)
     if _travels(told):
         return told
     if error is not None:
@@ -136,7 +136,7 @@ def _told(verdict: Verdict) -> Told:
     return told if _travels(told) else replace(told, verdict=told.verdict._replace(value=None))
 
 
-def _travels(told: Told) -> bool:
+def _travels(told: ChildOutput) -> bool:
     try:
         pickle.loads(pickle.dumps(told))
     except Exception:

@@ -90,8 +90,8 @@ class ControlChannel(Loop):
         now = time.monotonic()
         due = [held for held in list(self._reports) if now - held.reported >= EVERY]
         watched = list(self._watched)  # commands add to it meanwhile
-        errands = [*((self._deliver, held) for held in due), *((self._ask, held) for held in watched)]
-        run_all(errands, lambda errand: errand[0](errand[1]))  # an errand that fails delays no other
+        steps = [*((self._deliver, held) for held in due), *((self._ask, held) for held in watched)]
+        run_all(steps, lambda step: step[0](step[1]))  # a step that fails delays no other
         return EVERY if self._reports or self._watched else NOTED
 
     def _begin_all(self) -> None:

@@ -23,7 +23,7 @@ from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
 
-HORIZON = 0.05  # seconds of work that may wait in our hands
+HORIZON = 0.05  # seconds of work that may wait in this process
 MOST_AHEAD = 200
 
 
@@ -122,7 +122,7 @@ UNSETTLED = 500  # verdicts waiting for the store above which nothing more is cl
 
 
 @dataclass(slots=True)
-class Hands:
+class Parts:
     pool: Pool
     in_flight: InFlight
     settlers: Settlers
@@ -136,23 +136,23 @@ class Hands:
 class Fetcher(Loop):
     """Feeds one pool from queues that share a connection."""
 
-    def __init__(self, queues: Sequence[BaseQueue], hands: Hands, pace: Pace, strict: bool = False):
+    def __init__(self, queues: Sequence[BaseQueue], parts: Parts, pace: Pace, strict: bool = False):
         super().__init__(f"djqueue-fetcher-{queues[0].alias}")
         self._queues = list(queues)
         self._alone = {id(queue): FailureBackoff(f"claim() of {queue.alias}") for queue in queues}
         """The backoff of each queue that fails while other queues of this fetcher answer."""
-        self._hands = hands
+        self._parts = parts
         self._pace = pace
         self._strict = strict
-        self._prefetch = Prefetch(hands.pool)
+        self._prefetch = Prefetch(parts.pool)
         self._completed = {
-            id(queue): hands.settlers.of(queue).completed(queue) for queue in queues if queue.settles_with_claim
+            id(queue): parts.settlers.of(queue).completed(queue) for queue in queues if queue.settles_with_claim
         }
         """What is done of those queues that are settled with a claim."""
         self._ahead = self._idle = 0
         self._awaited = inf
         """When the next message was said to be due (epoch seconds)."""
-        self._roused = threading.Event()
+        self._is_to_look = threading.Event()
         self.dry: float | None = None
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
         self._asked = inf
@@ -172,15 +172,15 @@ class Fetcher(Loop):
         for completed in self._completed.values():
             completed.awaited = awaited
             if completed.waiting and not awaited:
-                self._hands.settlers.of(completed.queue).wake()
+                self._parts.settlers.of(completed.queue).wake()
 
     def _tick(self) -> None:
-        limit = self._hands.run_limit.take(self._wanted())
+        limit = self._parts.run_limit.take(self._wanted())
         if limit <= 0:
             self._await_room()
             return
         self._asked = inf
-        self._roused.clear()
+        self._is_to_look.clear()
         claims = self._claim(limit)
         if any(claims):
             self.dry = None
@@ -199,7 +199,7 @@ class Fetcher(Loop):
             self.dry = self._asked
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
         is_one = len({queue.connection_key for queue in self._queues}) == 1
-        sleeps = not len(self._hands.in_flight) and is_one and all(queue.notifies for queue in self._queues)
+        sleeps = not len(self._parts.in_flight) and is_one and all(queue.notifies for queue in self._queues)
         pause = self._pace.longest if sleeps else self._pace.next()
         self._await_completed(False)
         self._nap(min([pause, *failing]), again)
@@ -217,9 +217,9 @@ class Fetcher(Loop):
             about = {"event": "idle", "queue": aliases, **({"delay": again} if again < inf else {})}
             tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 
-    def rouse(self) -> None:
+    def look_now(self) -> None:
         """Claim now: a lane may have opened."""
-        self._roused.set()
+        self._is_to_look.set()
 
     def on_stop(self) -> None:
         """Leave what is done to the settler, and close the queues.
@@ -232,23 +232,23 @@ class Fetcher(Loop):
                 queue.close()
 
     def _wanted(self) -> int:
-        pool = self._hands.pool
+        pool = self._parts.pool
         pool.room.clear()
         self._ahead, self._idle = self._prefetch.measure(time.monotonic()), pool.idle
-        if (quarantine := self._hands.quarantine) is not None and (quarantine.occupied or quarantine.cautious):
+        if (quarantine := self._parts.quarantine) is not None and (quarantine.occupied or quarantine.cautious):
             return self._idle if quarantine.occupied else min(1, self._idle)
-        if pool.waiting > self._ahead // 2 or len(self._hands.settlers) > UNSETTLED:
+        if pool.waiting > self._ahead // 2 or len(self._parts.settlers) > UNSETTLED:
             return 0
         return self._idle + self._ahead - pool.waiting
 
     def _await_room(self) -> None:
-        if self._hands.pool.room.wait(LONGEST_UNSETTLED):
+        if self._parts.pool.room.wait(LONGEST_UNSETTLED):
             return
         self._settle()
         waiting_since = clock() - STALE
         if any(
             held.began is None and held.verdict is None and not held.behind and held.since < waiting_since
-            for held in self._hands.in_flight
+            for held in self._parts.in_flight
         ):
             self.hand_back("every worker is busy")
 
@@ -261,13 +261,13 @@ class Fetcher(Loop):
 
     def hand_back(self, reason: str) -> None:
         """Give back messages that no worker has begun. That counts as no attempt; they keep their places."""
-        for unit in self._hands.pool.take_back():
+        for unit in self._parts.pool.take_back():
             self._put_back(unit, reason)
 
     def _claim(self, limit: int) -> list[Claimed]:
         claims: list[Claimed] = []
         failed: list[tuple[BaseQueue, Exception]] = []
-        hands, ahead = self._hands, max(0, limit - self._idle)
+        parts, ahead = self._parts, max(0, limit - self._idle)
         try:
             for queue in [one for one in self._queues if not self._alone[id(one)].left] or list(self._queues):
                 asked = clock()
@@ -291,7 +291,7 @@ class Fetcher(Loop):
                 self._settle(but=queue)
         finally:  # behind _take(), by which entries that were claimed again may go on
             for completed in self._completed.values():
-                hands.settlers.of(completed.queue).settle_refused(completed)
+                parts.settlers.of(completed.queue).settle_refused(completed)
         for _, reason in failed:
             if is_for_want(reason):  # not the queue's fault: this process is at its limits
                 raise reason
@@ -302,13 +302,13 @@ class Fetcher(Loop):
             claimed = self._exchange(completed, limit, ahead)
             self._asked = min(self._asked, completed.taken)
             return claimed
-        hands, self._asked = self._hands, min(self._asked, time.monotonic())
-        return queue.claim(limit, hands.lease or queue.lease, hands.owner, ahead, begin=False)
+        parts, self._asked = self._parts, min(self._asked, time.monotonic())
+        return queue.claim(limit, parts.lease or queue.lease, parts.owner, ahead, begin=False)
 
     def _exchange(self, completed: Completed, limit: int, ahead: int) -> Claimed:
-        hands, queue = self._hands, completed.queue
-        lease = hands.lease or queue.lease
-        return hands.settlers.of(queue).exchange(completed, limit, lease, hands.owner, ahead)
+        parts, queue = self._parts, completed.queue
+        lease = parts.lease or queue.lease
+        return parts.settlers.of(queue).exchange(completed, limit, lease, parts.owner, ahead)
 
     def _pass_over(self, failed: list[tuple[BaseQueue, Exception]], claims: list[Claimed]) -> None:
         """A queue that fails delays no other; if no queue answers, the store is away, which is reported once."""
@@ -322,9 +322,9 @@ class Fetcher(Loop):
     def _pay(self, more: int) -> int:
         """Charge the run limit for messages beyond a claim's limit, as a run is several; how many it does not allow."""
         if more <= 0:
-            self._hands.run_limit.give(-more)
+            self._parts.run_limit.give(-more)
             return 0
-        return more - self._hands.run_limit.take(more)
+        return more - self._parts.run_limit.take(more)
 
     def _had_its_turn(self, queue: BaseQueue) -> None:
         """Ask this queue last from now on; queues that had nothing keep their places."""
@@ -336,23 +336,23 @@ class Fetcher(Loop):
         if logger.isEnabledFor(logging.DEBUG):
             about = {"event": "claimed", "queue": queue.alias, "count": len(claimed)}
             tell(logger, logging.DEBUG, "%s: claimed %d", queue.alias, len(claimed), extra=about)
-        taken = self._hands.in_flight.take(queue, claimed, asked)
+        taken = self._parts.in_flight.take(queue, claimed, asked)
         held = self._without_begun(taken)
         surplus -= len(taken) - len(held)
         if surplus > 0:
             self._untried(held[-surplus:], "the limit is reached")
             del held[-surplus:]
         else:
-            self._hands.run_limit.give(-surplus)
+            self._parts.run_limit.give(-surplus)
         note_cancelled(queue, held)
         if self.stopped:
             self._put_back(held, "the consumer stops")
-        elif self._hands.quarantine is None:
+        elif self._parts.quarantine is None:
             self._submit(held)
         elif any(one.suspect for one in held):
-            self._take_suspects(held, self._hands.quarantine)
+            self._take_suspects(held, self._parts.quarantine)
         else:
-            self._hands.quarantine.cautious = False
+            self._parts.quarantine.cautious = False
             self._submit(held)
 
     def _without_begun(self, held: list[Held]) -> list[Held]:
@@ -362,7 +362,7 @@ class Fetcher(Loop):
         """
         if all(one.lease.entry.attempts == 1 for one in held):
             return held
-        again = self._hands.in_flight.resume(held)
+        again = self._parts.in_flight.resume(held)
         if not again:
             return held
         rest = units_of([one for one in held if one not in again])
@@ -371,10 +371,10 @@ class Fetcher(Loop):
         return [one for unit in rest if unit not in behind for one in unit]
 
     def _submit(self, held: list[Held]) -> None:
-        self._hands.pool.submit(units_of(held), low_water=self._ahead // 2)
+        self._parts.pool.submit(units_of(held), low_water=self._ahead // 2)
 
     def _take_suspects(self, held: list[Held], quarantine: Quarantine) -> None:
-        if not quarantine.occupied and (len(held) > 1 or self._hands.pool.waiting):
+        if not quarantine.occupied and (len(held) > 1 or self._parts.pool.waiting):
             quarantine.cautious = True
             self.hand_back("a suspect is claimed alone")
             self._put_back(held, "a suspect is claimed alone")
@@ -395,13 +395,13 @@ class Fetcher(Loop):
 
     def _put_back(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         self._untried(held, reason, delay)
-        self._hands.run_limit.give(len(held))
+        self._parts.run_limit.give(len(held))
 
     def _untried(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         for one in held:
             verdict = Verdict(Outcome.RETURNED, reason, delay=delay)
             report(one.queue, one.lease, verdict)
-            self._hands.settlers.add(one, verdict)
+            self._parts.settlers.add(one, verdict)
 
     def _nap(self, pause: float, again: float) -> None:
         """Sleep as the backend does, in slices, so that a stop is noticed; at most ``again`` seconds."""
@@ -409,10 +409,10 @@ class Fetcher(Loop):
         beside = [queue for queue in others if queue.connection_key == first.connection_key]
         due = time.monotonic() + again
         until = min(due, time.monotonic() + pause)
-        while not (self.stopped or self._roused.is_set()) and (left := until - time.monotonic()) > 0:
+        while not (self.stopped or self._is_to_look.is_set()) and (left := until - time.monotonic()) > 0:
             if first.notifies:  # also when a lane opens
                 woken = first.wait_until(due - time.monotonic(), min(left, NAP_SLICE), beside)
             else:
-                woken = self._roused.wait(min(left, NAP_SLICE))
+                woken = self._is_to_look.wait(min(left, NAP_SLICE))
             if woken:
                 return

@@ -79,7 +79,7 @@ class Held:
             return None if self.first is None else self.first.own_lease
         return self.policy.lease
 
-    def deserted(self, now: float) -> bool:
+    def is_abandoned(self, now: float) -> bool:
         """Whether no verdict will come: its worker died, or no worker ever took it."""
         if self.verdict is not None:
             return False

@@ -33,12 +33,12 @@ GO = b"go"
 """The permission to run the function: until it is sent, nothing has started."""
 
 
-class Lost(Exception):
+class ChildDied(Exception):
     """The process ended before it sent its verdict; the text describes how."""
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class ChildInput:
     """What the process gets: a lease without its token, which stays with the consumer that extends and settles it."""
 
     alias: str
@@ -50,7 +50,7 @@ class Errand:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ChildOutput:
     """What became of the message. The exception and its traceback are separate, as a traceback is not pickled."""
 
     verdict: Verdict
@@ -120,11 +120,11 @@ class Child:
         if kind is not None:
             self._process.kill()
         try:
-            threading.Thread(target=self._part, name="djqueue-parting", daemon=True).start()
+            threading.Thread(target=self._end, name="djqueue-parting", daemon=True).start()
         except RuntimeError:  # no more threads can be had
-            self._part()
+            self._end()
 
-    def _part(self) -> None:
+    def _end(self) -> None:
         try:
             self._process.wait(LEAVING)
         except subprocess.TimeoutExpired:
@@ -140,18 +140,18 @@ class Child:
         try:
             lease = replace(held.lease, token=None)
             thread, level = threading.current_thread().name, logging.getLogger("djqueue").getEffectiveLevel()
-            self._say(pickle.dumps(Errand(held.queue.alias, lease, self._control.patience, thread, level)))
+            self._send(pickle.dumps(ChildInput(held.queue.alias, lease, self._control.patience, thread, level)))
             self._next()
             is_ready = True
             told = self._next()
             if told == BEGINS:
                 self._control.begin(self._policy)
-                self._say(GO)
+                self._send(GO)
                 told = self._next()
             if told.exception is not None:
                 told.exception.__cause__ = RemoteTraceback(told.traceback)
             return told.verdict._replace(exception=told.exception)
-        except Lost as death:
+        except ChildDied as death:
             if held.verdict is not None:
                 return Verdict(held.verdict.outcome, held.verdict.reason)  # the first verdict counts
             if not is_ready:
@@ -159,23 +159,23 @@ class Child:
             verdict = self._policy.judge_loss(held.lease.entry, str(death))
             return _reported(held, verdict._replace(keep=self._policy.keeps_result))
 
-    def _say(self, text: bytes) -> None:
+    def _send(self, text: bytes) -> None:
         try:
             self._input.write(LENGTH.pack(len(text)) + text)
             self._input.flush()
         except OSError:
-            raise Lost(self._death()) from None
+            raise ChildDied(self._death()) from None
 
     def _next(self) -> Any:
-        """The next frame about the message; log records before it are logged here. Raises Lost if the process died."""
+        """The next frame about the message; log records before it are logged here. Raises ChildDied."""
         while True:
             [size] = LENGTH.unpack(self._read(LENGTH.size))
             try:
                 frame = pickle.loads(self._read(size))  # from our own child, and no store
-            except Lost:
+            except ChildDied:
                 raise
             except Exception as error:
-                raise Lost(f"what it told could not be read: {error}") from error
+                raise ChildDied(f"what it told could not be read: {error}") from error
             if not isinstance(frame, logging.LogRecord):
                 return frame
             target = logging.getLogger(frame.name)
@@ -189,10 +189,10 @@ class Child:
             self._look_after_it()
             if select.select([self._frames], [], [], LOOK)[0]:
                 if not (more := self._frames.read(size - len(found))):
-                    raise Lost(self._death())
+                    raise ChildDied(self._death())
                 found += more
             elif self._process.poll() is not None and not select.select([self._frames], [], [], 0)[0]:
-                raise Lost(self._death())
+                raise ChildDied(self._death())
         return found
 
     def _look_after_it(self) -> None:

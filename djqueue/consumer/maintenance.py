@@ -61,7 +61,7 @@ class Heartbeat(Loop):
             lease = held.own_lease or self._lease_of(held.queue)
             beat = min(beat, lease / 4)
             is_due = lease < held.span or now - held.touched >= min(self._beat, lease / 4)
-            if is_due and not (held.lost or held.settled or held.deserted(now)):
+            if is_due and not (held.lost or held.settled or held.is_abandoned(now)):
                 stale.setdefault((id(held.queue), lease), []).append(held)
         return min(beat / 2, run_all(stale.items(), lambda group: self._touch(*group, now)))
 

@@ -38,66 +38,66 @@ LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
 
 
 class Affinity:
-    """Which worker keeps the handler of which shard. While nothing comes for its shard, such a worker *lingers*."""
+    """Which worker keeps the handler of which shard. While nothing comes for it, such a worker *waits* for it alone."""
 
     def __init__(self) -> None:
-        self._tied: dict[Hashable, Worker] = {}
-        self._dissolved = False
-        self.lingering: dict[Worker, None] = {}
+        self._assigned: dict[Hashable, Worker] = {}
+        self._closed = False
+        self.waiting: dict[Worker, None] = {}
         """The workers that wait for their shard alone, in the order in which they began to."""
 
-    def tie(self, worker: Worker) -> None:
+    def assign(self, worker: Worker) -> None:
         """Send the units for the shard of its handler to this worker, if it keeps one."""
-        self.untie(worker)
-        worker.tied = worker.slot.shard
-        if worker.tied is not None:
-            self._tied[worker.tied] = worker
+        self.unassign(worker)
+        worker.assigned = worker.slot.shard
+        if worker.assigned is not None:
+            self._assigned[worker.assigned] = worker
 
-    def untie(self, worker: Worker) -> None:
+    def unassign(self, worker: Worker) -> None:
         """Send no more units to this worker alone."""
-        self.lingering.pop(worker, None)
-        if self._tied.get(worker.tied) is worker:
-            del self._tied[worker.tied]
-        worker.tied = None
+        self.waiting.pop(worker, None)
+        if self._assigned.get(worker.assigned) is worker:
+            del self._assigned[worker.assigned]
+        worker.assigned = None
 
     def inbox_of(self, unit: list[Held], inbox: SimpleQueue) -> SimpleQueue:
         """The inbox for a unit: the mail of the idle worker that keeps a handler for it, or else the common inbox."""
-        if not self._tied:
+        if not self._assigned:
             return inbox
         entry = unit[0].lease.entry
-        worker = self._tied.get((entry.command, entry.lane))
+        worker = self._assigned.get((entry.command, entry.lane))
         if worker is None or worker.unit:
             return inbox
-        self.lingering.pop(worker, None)
+        self.waiting.pop(worker, None)
         return worker.mail
 
-    def linger(self, worker: Worker) -> None:
+    def wait_for_its_shard(self, worker: Worker) -> None:
         """The worker looks at its mail only from now on, until its time is over."""
-        if self._dissolved:
-            self._send_away(worker)
+        if self._closed:
+            self._release(worker)
         elif worker.mail.empty():
-            self.lingering[worker] = None
+            self.waiting[worker] = None
 
-    def last_word(self, worker: Worker) -> list[Held]:
-        """End the worker's lingering; the unit that came for it at the last moment, if any."""
-        self.untie(worker)
+    def stop_waiting(self, worker: Worker) -> list[Held]:
+        """End the worker's waiting; the unit that came for it at the last moment, if any."""
+        self.unassign(worker)
         try:
             return worker.mail.get_nowait()
         except Empty:
             return []
 
     def give_up(self, count: int) -> None:
-        """Have this many lingering workers part from their handlers, the ones that lingered longest first."""
-        for worker in list(self.lingering)[: max(0, count)]:
-            self._send_away(worker)
+        """Have this many waiting workers stop their handlers, the ones that waited longest first."""
+        for worker in list(self.waiting)[: max(0, count)]:
+            self._release(worker)
 
-    def dissolve(self) -> None:
-        """End all lingering, for good."""
-        self._dissolved = True
-        self.give_up(len(self.lingering))
+    def close(self) -> None:
+        """End all waiting, for good."""
+        self._closed = True
+        self.give_up(len(self.waiting))
 
-    def _send_away(self, worker: Worker) -> None:
-        self.untie(worker)
+    def _release(self, worker: Worker) -> None:
+        self.unassign(worker)
         worker.mail.put([])
 
 
@@ -113,7 +113,7 @@ class Worker(Member):
         """The handler that it keeps, if any."""
         self.mail: SimpleQueue[list[Held]] = SimpleQueue()
         """The units for the shard of that handler; an empty unit if other units need the worker more."""
-        self.tied: Hashable = None
+        self.assigned: Hashable = None
         """The shard for which it has mail."""
         self._pool = pool
         self._runner: asyncio.Runner | None = None
@@ -125,12 +125,12 @@ class Worker(Member):
         while (unit := self._pool.next(self)) is not None and self._serve(unit):
             self._recover(unit)
             unit.clear()  # otherwise it would stay in memory until the next unit comes
-        self.part()
+        self.stop_handler()
         if self._runner is not None:
             self._runner.close()
         connections.close_all()
 
-    def part(self) -> None:
+    def stop_handler(self) -> None:
         """Stop the handler, and keep none."""
         if self.slot.shard is not None:
             self.slot.release()
@@ -202,7 +202,7 @@ class Worker(Member):
         finally:
             mend_connections()
             self._mended = now
-            if self.slot.shard != self.tied:
+            if self.slot.shard != self.assigned:
                 self._pool.keep(self)
         for verdict in verdicts:
             if verdict.exception is not None:
@@ -313,9 +313,9 @@ class Pool:
             worker.start()
 
     def close(self) -> None:
-        """Have each worker part from its handler after the unit that it runs."""
+        """Have each worker stop its handler after the unit that it runs."""
         with self._lock:
-            self._affinity.dissolve()
+            self._affinity.close()
 
     def stop(self) -> None:
         """Have each worker end after the unit that it runs."""
@@ -325,7 +325,7 @@ class Pool:
 
     @property
     def keeps(self) -> bool:
-        """Whether a worker keeps a handler, and will part from it."""
+        """Whether a worker keeps a handler, and will stop it."""
         return any(worker.slot.shard is not None and not worker.is_dead for worker in self.workers)
 
     @property
@@ -364,21 +364,21 @@ class Pool:
             worker = next((worker for worker in self.workers if held in worker.unit), None)
             if worker is None:
                 return None
-            heir = Worker(self, worker.number)
-            heir.finished = worker.finished + 1
-            heir.start()  # if this fails, nothing has changed
-            self._affinity.untie(worker)
-            self.workers[self.workers.index(worker)], unit, worker.unit = heir, worker.unit, []
+            successor = Worker(self, worker.number)
+            successor.finished = worker.finished + 1
+            successor.start()  # if this fails, nothing has changed
+            self._affinity.unassign(worker)
+            self.workers[self.workers.index(worker)], unit, worker.unit = successor, worker.unit, []
             self._left_behind = [*(one for one in self._left_behind if one.is_alive()), worker]
             return worker, unit
 
-    def bereave(self) -> list[Held]:
+    def take_from_dead(self) -> list[Held]:
         """Take all leases from the workers that died, those in their mail too."""
         with self._lock:
             left = []
             for worker in self.workers:
                 if worker.is_dead:
-                    self._affinity.untie(worker)
+                    self._affinity.unassign(worker)
                     left += [*worker.unit, *_mail_of(worker)]
                     worker.unit = []
             return left
@@ -410,7 +410,7 @@ class Pool:
             crowded = self._undone > len(self.workers)  # then all go to the common inbox, even if a handler is kept
             for unit in units:
                 (self._inbox if crowded else self._affinity.inbox_of(unit, self._inbox)).put(unit)
-            self._call_up()
+            self._release_for_others()
 
     def take_back(self) -> list[list[Held]]:
         """Take back all units that no worker has begun."""
@@ -440,28 +440,28 @@ class Pool:
         """Send the units for the shard of its handler to this worker, if it keeps one."""
         with self._lock:
             if worker in self.workers:
-                self._affinity.tie(worker)
+                self._affinity.assign(worker)
 
     def _for_its_shard(self, worker: Worker) -> list[Held]:
-        """The unit that comes while the worker lingers; empty if it must part from its handler and run other units."""
+        """The unit that comes while the worker waits; empty if it must stop its handler and run other units."""
         if worker.slot.shard is None:
             return []
         with self._lock:
-            self._affinity.linger(worker)
-            self._call_up()
+            self._affinity.wait_for_its_shard(worker)
+            self._release_for_others()
         try:
             unit = worker.mail.get(timeout=min(worker.slot.idle_timeout, threading.TIMEOUT_MAX))
         except Empty:
             with self._lock:
-                unit = self._affinity.last_word(worker)
+                unit = self._affinity.stop_waiting(worker)
         if not unit:
-            worker.part()
+            worker.stop_handler()
         return unit
 
-    def _call_up(self) -> None:
-        """End the lingering of as many workers as the waiting units need."""
-        if self._affinity.lingering:
-            self._affinity.give_up(self._undone + len(self._affinity.lingering) - len(self.workers))
+    def _release_for_others(self) -> None:
+        """End the waiting of as many workers as the waiting units need."""
+        if self._affinity.waiting:
+            self._affinity.give_up(self._undone + len(self._affinity.waiting) - len(self.workers))
 
 
 def _mail_of(worker: Worker) -> list[Held]:

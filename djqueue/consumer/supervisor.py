@@ -13,7 +13,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.control import ControlChannels
 from djqueue.consumer.coroutines import Coroutines
-from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
+from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
@@ -61,7 +61,7 @@ class Supervisor:
         self.control_channels = ControlChannels(servers, self.in_flight, self._extend, patience)
         self.settlers = Settlers(
             servers,
-            lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._rouse),
+            lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._look_now),
             self.run_limit,
             self.control_channels.saw_through,
         )
@@ -74,10 +74,10 @@ class Supervisor:
         workers = self.settlers.finish, self.control_channels.control, self._recall, isolate, self.coroutines
         self.pool = Pool(options.threads, *workers)
         shared = self.pool, self.in_flight, self.settlers, self.run_limit, self._quarantine
-        hands = Hands(*shared, consumer.name, options.lease)
+        parts = Parts(*shared, consumer.name, options.lease)
         together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
         self.fetchers = [
-            Fetcher(queues, hands, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
+            Fetcher(queues, parts, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
             for queues in together
         ]
         self.keepers: list[Loop] = [
@@ -137,7 +137,7 @@ class Supervisor:
 
     @property
     def busy(self) -> bool:
-        """Whether a worker runs a message, or has not parted from its handler."""
+        """Whether a worker runs a message, or keeps a handler that is to stop."""
         return bool(self.in_flight.running()) or self.pool.keeps
 
     @property
@@ -148,7 +148,7 @@ class Supervisor:
 
     def tick_for_dead_threads(self) -> None:
         """Do one tick for heartbeats and settlers that died; the messages of a dead worker go back as lost."""
-        lost = self.pool.bereave()
+        lost = self.pool.take_from_dead()
         if time.monotonic() - self._claimed_last >= ON_ITS_WAY:  # waiting ones went back then: no worker gets these
             lost += [held for held in self.in_flight.running() if held.worker is None]
         for held in lost:
@@ -250,9 +250,9 @@ class Supervisor:
         for heartbeat in self._heartbeats:
             heartbeat.wake()
 
-    def _rouse(self) -> None:
+    def _look_now(self) -> None:
         for fetcher in self.fetchers:
-            fetcher.rouse()
+            fetcher.look_now()
 
 
 def _join(threads: Iterable[Member]) -> None:

@@ -1,6 +1,6 @@
 """A fetcher over a pool whose threads stand still, so that a test moves each message by hand."""
 
-from djqueue.consumer.fetcher import Fetcher, Hands, Pace, Quarantine
+from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
@@ -17,8 +17,8 @@ class Bench:
         self.settler = Settler("default", self.in_flight)
         self.pool = Pool(threads, self.finish)
         settlers = Settlers([served], lambda queues: self.settler, self.run_limit, lambda held: None)
-        hands = Hands(self.pool, self.in_flight, settlers, self.run_limit, Quarantine(self.in_flight), "me")
-        self.fetcher = Fetcher(served, hands, Pace(0.001, 1, 0.001), strict)
+        parts = Parts(self.pool, self.in_flight, settlers, self.run_limit, Quarantine(self.in_flight), "me")
+        self.fetcher = Fetcher(served, parts, Pace(0.001, 1, 0.001), strict)
 
     def finish(self, held, verdict):
         self.settler.add(held, verdict)
