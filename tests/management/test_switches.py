@@ -25,9 +25,11 @@ class TestOptions:
     @pytest.mark.backends("memory")
     def test_dj14_they_reach_the_consumer_and_without_them_it_is_the_usual(self, backend, settings):
         settings.QUEUES = backend.queues("default", "mail")
-        text = "-t 3 -n -d 0.2 -b 2 -m 5 --lease 7 --grace 9 --strict --drain -q mail -q default"
+        text = "-t 3 --coroutines 6 -n -d 0.2 -b 2 -m 5 --lease 7 --grace 9 --strict --drain -q mail -q default"
         consumer = self.options(*text.split())
-        assert consumer.options == Options(3, False, 0.2, 2.0, 5.0, 7.0, 9.0, True, True, isolate=True)
+        paces, seconds = {"delay": 0.2, "backoff": 2.0, "max_delay": 5.0}, {"lease": 7.0, "grace": 9.0}
+        flags = {"periodic": False, "strict": True, "drain": True, "isolate": True}
+        assert consumer.options == Options(threads=3, coroutines=6, **paces, **seconds, **flags)
         assert [queue.alias for queue in consumer.queues] == ["mail", "default"]
         consumer = self.options()
         assert consumer.options == Options(isolate=True)
