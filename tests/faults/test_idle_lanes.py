@@ -110,11 +110,11 @@ def test_what_waits_for_its_lane_costs_an_idle_claim_nothing(queue, kind):
 @pytest.mark.backends("memory", *LANED)
 @pytest.mark.parametrize("kind", ["throttled by many keys", "blocked"])
 def test_a_consumer_beside_what_waits_looks_no_more_often_than_beside_nothing(queue, kind, monkeypatch):
-    looks, claim = [], type(queue).claim
+    looks, exchange = [], type(queue).exchange
 
     def look(self, *arguments, **options):
         looks.append(time.monotonic())
-        return claim(self, *arguments, **options)
+        return exchange(self, *arguments, **options)
 
     def in_a_second() -> int:
         with serving(threads=2, delay=0.1, max_delay=0.5):
@@ -123,7 +123,7 @@ def test_a_consumer_beside_what_waits_looks_no_more_often_than_beside_nothing(qu
             time.sleep(1)
             return len(looks)
 
-    monkeypatch.setattr(type(queue), "claim", look)
+    monkeypatch.setattr(type(queue), "exchange", look)
     beside_nothing = in_a_second()
     fill(queue, *KINDS[kind], paused=False)
     assert min(in_a_second() for _ in range(3)) <= beside_nothing + 3  # a second of a busy machine is a long one

@@ -14,11 +14,13 @@ pytestmark = pytest.mark.slow
 SERVERS = ("redis", "postgres", "mariadb")
 BY_SQL = {"claim": (b"djqueue_message", b"THEN attempts + 1 ELSE"), "complete": (b"DELETE ", b"djqueue_message")}
 """What is in the request of a verb, and in no other."""
+BY_SCRIPT = {"claim": "exchange", "complete": "complete", "put": "put_plain"}
+"""The script that a verb is asked for by."""
 
 
 def request(backend, verb) -> tuple[bytes, ...]:
     """Texts by which the request of a verb is known; its arguments are in no script's source."""
-    return BY_SQL[verb] if backend.alias else (b"EVALSHA", script(verb).sha.encode())
+    return BY_SQL[verb] if backend.alias else (b"EVALSHA", script(BY_SCRIPT[verb]).sha.encode())
 
 
 @pytest.mark.backends(*SERVERS)
