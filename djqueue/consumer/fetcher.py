@@ -14,7 +14,7 @@ from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed
 from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
-from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want
+from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want, recycle_connections
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import Completed, RunLimit, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -256,8 +256,10 @@ class Fetcher(Loop):
         """Settle what is done, except of the queue that is settled with a claim."""
         for completed in self._completed.values():
             if completed.waiting and completed.queue is not but:
-                with suppress(Exception):  # the settler tries again, and reports it
+                try:
                     self._exchange(completed, 0, 0)
+                except Exception:  # the settler tries again, and reports it
+                    recycle_connections()
 
     def hand_back(self, reason: str) -> None:
         """Give back messages that no worker has begun. That counts as no attempt; they keep their places."""

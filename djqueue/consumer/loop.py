@@ -17,7 +17,7 @@ from math import inf
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from django.db import close_old_connections, connections
+from django.db import connections
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
@@ -188,9 +188,18 @@ def alike(things: Iterable[T], kind: Callable[[T], Hashable]) -> list[list[T]]:
 
 
 def recycle_connections() -> None:
-    """After a failure: a database connection that is broken, or was left without autocommit, is not used again."""
-    with suppress(Exception):
-        close_old_connections()
+    """After a failure: database connections of this thread are not used again.
+
+    One may be broken. Where memory was short, one may be left in a transaction that nothing ends, with its locks.
+    """
+    is_ours = isinstance(threading.current_thread(), Member)  # a tick may be called within a transaction of a test
+    for connection in connections.all(initialized_only=True):
+        is_left = connection.in_atomic_block
+        with suppress(Exception):
+            if is_ours or not is_left:
+                connection.close()
+            if is_ours and is_left:
+                del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
 
 
 class FailureBackoff:
@@ -263,6 +272,8 @@ class Loop(Member):
             try:
                 if self.stopped:
                     break
+                if self._broken_off:
+                    recycle_connections()
                 if (pause := self.guarded_tick()) > 0:
                     self._wake.wait(pause)
                 self._wake.clear()  # the next tick sees what woke this thread
