@@ -61,17 +61,18 @@ def postgres() -> Spent:
 def steps(count: int) -> Iterator[tuple[str, int, Callable[[], object]]]:
     """Each step with the number of its messages."""
     from djqueue import queues
-    from tests.benchmarks.commands import nothing
+    from tests.benchmarks.commands import noted
 
     queue = queues["default"]
 
     def drain():
-        while leases := queue.claim(RUN):
-            queue.complete(leases)
+        _, leases = queue.exchange([], RUN)
+        while leases:
+            _, leases = queue.exchange(leases, RUN)
 
-    yield "single call", SINGLES, lambda: [nothing(number, "some text") for number in range(SINGLES)]
+    yield "single call", SINGLES, lambda: [noted(number, "some text") for number in range(SINGLES)]
     yield "run", SINGLES, drain
-    yield "bulk", count, lambda: nothing.enqueue_many([(number, "some text") for number in range(count)])
+    yield "bulk", count, lambda: noted.enqueue_many([(number, "some text") for number in range(count)])
     yield "run", count, drain
 
 
