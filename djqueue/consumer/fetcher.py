@@ -145,9 +145,10 @@ class Fetcher(Loop):
         self._pace = pace
         self._strict = strict
         self._prefetch = Prefetch(parts.pool)
-        self._completed = {
-            id(queue): parts.settlers.of(queue).completed(queue) for queue in queues if queue.settles_with_claim
-        }
+        self._is_one = len({queue.connection_key for queue in queues}) == 1
+        """Whether it has one connection: with several, one that does not answer must not delay the news for others."""
+        carried = [queue for queue in queues if queue.settles_with_claim] if self._is_one else []
+        self._completed = {id(queue): parts.settlers.of(queue).completed(queue) for queue in carried}
         """What is done of those queues that are settled with a claim."""
         self._ahead = self._idle = 0
         self._awaited = inf
@@ -198,8 +199,7 @@ class Fetcher(Loop):
             self._tell_what_is_awaited(claims, again)
             self.dry = self._asked
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
-        is_one = len({queue.connection_key for queue in self._queues}) == 1
-        sleeps = not len(self._parts.in_flight) and is_one and all(queue.notifies for queue in self._queues)
+        sleeps = not len(self._parts.in_flight) and self._is_one and all(queue.notifies for queue in self._queues)
         pause = self._pace.longest if sleeps else self._pace.next()
         self._await_completed(False)
         self._nap(min([pause, *failing]), again)
@@ -242,7 +242,8 @@ class Fetcher(Loop):
         return self._idle + self._ahead - pool.waiting
 
     def _await_room(self) -> None:
-        if self._parts.pool.room.wait(LONGEST_UNSETTLED):
+        is_much = sum(len(completed.waiting) for completed in self._completed.values()) > UNSETTLED
+        if not is_much and self._parts.pool.room.wait(LONGEST_UNSETTLED):
             return
         self._settle()
         waiting_since = clock() - STALE

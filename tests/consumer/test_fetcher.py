@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from djqueue import queues
-from djqueue.consumer.fetcher import Pace
+from djqueue.consumer.fetcher import UNSETTLED, Pace
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -411,3 +411,34 @@ class TestSuspects:
         fresh = self.put(queue, 0)
         bench.fetcher.tick()
         assert bench.ids() == {suspect, fresh}
+
+
+class TestSettling:
+    """A busy fetcher settles with its claims."""
+
+    @pytest.mark.backends("memory", "sqlite", "redis")
+    def test_much_that_is_done_is_settled_before_more_is_claimed(self, queue):
+        """Also while workers ask for more all the time."""
+        work.enqueue_many([(number,) for number in range(UNSETTLED + 10)])
+        bench = Bench(queue)
+        bench.fetcher._submit(bench.in_flight.take(queue, queue.claim(UNSETTLED + 1, begin=False), clock()))
+        for _ in range(UNSETTLED + 1):
+            bench.end(bench.begin())
+        bench.pool.room.wait = lambda seconds: True
+        bench.fetcher.tick()
+        assert (len(bench.settler), len(bench.in_flight), queue.stats().done) == (0, 0, UNSETTLED + 1)
+
+    @pytest.mark.backends("memory")
+    def test_what_one_connection_is_to_be_told_does_not_wait_for_another(self, backend, settings, monkeypatch):
+        settings.QUEUES = backend.queues("default", "other")
+        for alias in ("default", "other"):
+            work.using(queue_name=alias).enqueue()
+        monkeypatch.setattr(type(queues["other"]), "connection_key", property(id))
+        bench = Bench(queues["default"], queues["other"], strict=True)
+        for _ in range(2):
+            bench.fetcher.tick()
+            bench.end(bench.begin())
+        bench.fetcher.tick()
+        assert [queues[alias].stats().done for alias in ("default", "other")] == [0, 0]
+        bench.settle()
+        assert [queues[alias].stats().done for alias in ("default", "other")] == [1, 1]
