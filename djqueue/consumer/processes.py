@@ -180,7 +180,7 @@ class Process:
         self._popen.kill()
 
     def close(self) -> None:
-        """Hang up: if it lives, it stops."""
+        """Close the socket: if the process lives, it stops."""
         self._socket.close()
 
 
@@ -203,11 +203,11 @@ class Place:
     def __init__(self, number: int, start: Callable[[int], Process], bounds: Bounds, drain: bool):
         self.number = number
         self.serving: Process | None = None
-        self.coming: Process | None = None
-        self.leaving: Process | None = None
+        self.starting: Process | None = None
+        self.retiring: Process | None = None
         self.drained = False
         self._start = start
-        self._bounds = self._heeded = bounds
+        self._bounds = self._bounds_now = bounds
         self._drain = drain
         self._since = 0.0
         """When the one that serves began to."""
@@ -217,35 +217,35 @@ class Place:
 
     @property
     def processes(self) -> list[Process]:
-        return [process for process in (self.serving, self.coming, self.leaving) if process is not None]
+        return [process for process in (self.serving, self.starting, self.retiring) if process is not None]
 
     @property
     def is_replacing(self) -> bool:
         """Whether a process starts beside the one that it will replace."""
-        return self.serving is not None and self.coming is not None
+        return self.serving is not None and self.starting is not None
 
     def listen(self, now: float) -> list[tuple[Process, int]]:
-        """Hear the processes; those that have ended, with their exit codes."""
+        """Read what the processes say; those that have ended, with their exit codes."""
         codes = [(process, process.code) for process in self.processes]  # first: then all that they said can be heard
         for process, _ in codes:
             process.listen()
-        if self.coming is not None and self.coming.ready and (self.coming, None) in codes:
-            self._welcome(self.coming, now)
+        if self.starting is not None and self.starting.ready and (self.starting, None) in codes:
+            self._put_in_service(self.starting, now)
         return [(process, code) for process, code in codes if code is not None]
 
-    def part(self, process: Process) -> None:
+    def remove(self, process: Process) -> None:
         process.close()
         if process is self.serving:
             self.serving = None
-        elif process is self.coming:
-            self.coming = None
+        elif process is self.starting:
+            self.starting = None
         else:
-            self.leaving = None
+            self.retiring = None
 
     def follow(self, process: Process, code: int, now: float) -> None:
         """Decide what follows the end of a process. One that was replaced has a successor."""
-        is_asked, served = process is self.leaving, now - self._since if process is self.serving else 0.0
-        self.part(process)
+        is_asked, served = process is self.retiring, now - self._since if process is self.serving else 0.0
+        self.remove(process)
         if code == 0 and (is_asked or self._drain):
             self.drained = self.drained or not is_asked
             return
@@ -256,29 +256,29 @@ class Place:
 
     def fill(self, now: float, may_replace: bool) -> None:
         """Start a process if none serves, or if the one that does has reached a bound."""
-        if self.coming is not None or self.drained or now < self._not_before:
+        if self.starting is not None or self.drained or now < self._not_before:
             return
         if self.serving is not None:
-            if not may_replace or self.leaving is not None:
+            if not may_replace or self.retiring is not None:
                 return
-            if not (reason := self._heeded.reached(self.serving, now - self._since)):
+            if not (reason := self._bounds_now.reached(self.serving, now - self._since)):
                 return
             say(logging.INFO, "Process %d (pid %d) is replaced: %s", self.number, self.serving.pid, reason)
         try:
-            self.coming = self._start(self.number)
+            self.starting = self._start(self.number)
         except OSError as error:  # the machine is at its limits
             text = "Process %d cannot be started: %s; trying again in %g s"
             say(logging.ERROR, text, self.number, error, self._put_off(now))
 
-    def _welcome(self, process: Process, now: float) -> None:
+    def _put_in_service(self, process: Process, now: float) -> None:
         """Have a process serve that is ready, and the one before it retire."""
         say(logging.INFO, "Process %d is ready (pid %d)", self.number, process.pid, extra={"event": "process_ready"})
         if self.serving is not None:
             self.serving.tell(RETIRE)
-        self.serving, self.coming, self.leaving, self._since = process, None, self.serving, now
-        self._heeded = self._bounds
+        self.serving, self.starting, self.retiring, self._since = process, None, self.serving, now
+        self._bounds_now = self._bounds
         if self._bounds.is_too_much(process.memory()):  # so has the next one
-            self._heeded = replace(self._bounds, max_memory=None)
+            self._bounds_now = replace(self._bounds, max_memory=None)
             say(logging.ERROR, "Process %d is beyond max_memory before it has run anything: give more", self.number)
 
     def _put_off(self, now: float, served: float = 0.0) -> float:
@@ -313,18 +313,18 @@ class ProcessSupervisor:
         self._failed_with = 0
         self._codes: list[int] = []
         """Of processes that were stopped."""
-        self._ears, self._bell = socket.socketpair()
-        self._ears.setblocking(False)
-        self._bell.setblocking(False)
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
 
     def stop(self) -> None:
         """Let all processes end what they run; a second call does not wait. Safe in a signal handler."""
         self._stops += 1
-        self._ring()
+        self._wake()
 
     def run(self) -> int:
         """Serve until stopped or drained; returns the exit code, which means what a consumer's means."""
-        handle_signals([signal.SIGCHLD], lambda *_: self._ring())
+        handle_signals([signal.SIGCHLD], lambda *_: self._wake())
         try:
             while not self.ended:
                 self.tick(time.monotonic())
@@ -346,10 +346,10 @@ class ProcessSupervisor:
         return STUCK if STUCK in self._codes else CUT_OFF
 
     def tick(self, now: float) -> None:
-        """Hear the processes, and begin and end what has to be."""
+        """Read what the processes say, and start and end those that have to be."""
         for place in self.places:
             for process, code in place.listen(now):
-                self._bury(place, process, code, now)
+                self._note_end(place, process, code, now)
             self._has_served = self._has_served or place.serving is not None
         if self._stops:
             self._end(now)
@@ -357,16 +357,16 @@ class ProcessSupervisor:
             place.fill(now, may_replace=not any(one.is_replacing for one in self.places))
         self._look()
 
-    def _bury(self, place: Place, process: Process, code: int, now: float) -> None:
+    def _note_end(self, place: Place, process: Process, code: int, now: float) -> None:
         """Note the end of a process. A start that fails ends them all, as it would end one: before any has served.
 
         What was killed, or asks for a new process, is started again even then.
         """
         if self._stops:
-            place.part(process)
+            place.remove(process)
             self._codes += [code] if process.ready else []
         elif not (self._has_served or process.ready) and code > 0 and code != STUCK:
-            place.part(process)
+            place.remove(process)
             self._failed_with = code
             self._stops = 1
         else:
@@ -394,13 +394,13 @@ class ProcessSupervisor:
     def _wait(self) -> None:
         """Wait for the next look, for a signal, or until a process says something or ends."""
         heard: list[Any] = [process for process in self._processes() if process.fileno() >= 0]
-        select.select([self._ears, *heard], [], [], LOOK)
+        select.select([self._wake_reader, *heard], [], [], LOOK)
         with suppress(BlockingIOError):
-            self._ears.recv(4096)
+            self._wake_reader.recv(4096)
 
-    def _ring(self) -> None:
-        with suppress(BlockingIOError):  # it rings already
-            self._bell.send(b"!")
+    def _wake(self) -> None:
+        with suppress(BlockingIOError):  # it is to wake already
+            self._wake_writer.send(b"!")
 
 
 # ---- Within a process

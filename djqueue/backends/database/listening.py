@@ -68,7 +68,7 @@ class Listener:
         self._database, self._through = database, through
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._sleepers: dict[threading.Event, Mapping[str, int]] = {}
+        self._waiters: dict[threading.Event, Mapping[str, int]] = {}
         self._since: dict[int, float] = {}
         """By bucket: since when it listens (monotonic, as all moments here)."""
         self._counts: dict[str, int] = {}
@@ -103,7 +103,7 @@ class Listener:
         ``look`` is called with the seconds that are left. False if neither happens in time.
         """
         end, event = time.monotonic() + seconds, threading.Event()
-        with self._asleep(event, counts):
+        with self._registered(event, counts):
             while True:
                 self._keep_listening(counts)
                 now = time.monotonic()
@@ -123,21 +123,21 @@ class Listener:
     def close(self) -> None:
         """Close the connection now, unless a thread waits."""
         with self._lock:
-            self._closing = not self._sleepers
-        self._poke()
+            self._closing = not self._waiters
+        self._interrupt()
 
     # ---- the threads that wait
 
     @contextmanager
-    def _asleep(self, event: threading.Event, counts: Mapping[str, int]) -> Iterator[None]:
+    def _registered(self, event: threading.Event, counts: Mapping[str, int]) -> Iterator[None]:
         with self._lock:
-            self._sleepers[event] = counts
+            self._waiters[event] = counts
             self._closing = False
         try:
             yield
         finally:
             with self._lock:
-                del self._sleepers[event]
+                del self._waiters[event]
                 self._used_at = time.monotonic()
 
     def _is_notified(self, counts: Mapping[str, int]) -> bool:
@@ -164,7 +164,7 @@ class Listener:
             if self._thread is None and self.works:
                 self._start()
             elif not {bucket_of(queue) for queue in counts} <= self._since.keys():
-                self._poke()
+                self._interrupt()
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name=f"djqueue-listener-{self._database}", daemon=True)
@@ -174,7 +174,7 @@ class Listener:
             self._thread = None
             self._failed(error, inf)
 
-    def _poke(self) -> None:
+    def _interrupt(self) -> None:
         with suppress(BlockingIOError):
             os.write(self._writer, b"!")
 
@@ -198,7 +198,7 @@ class Listener:
                 if self._thread is threading.current_thread():
                     self._thread = None
                     self._since.clear()
-                for event in self._sleepers:
+                for event in self._waiters:
                     event.set()
 
     def _serve(self, connection: Any, arrived: Arrivals) -> None:
@@ -218,7 +218,7 @@ class Listener:
     def _is_needed(self) -> bool:
         with self._lock:
             is_in_use = not self._closing and time.monotonic() - self._used_at < UNUSED_FOR
-            if not (self._sleepers or is_in_use):
+            if not (self._waiters or is_in_use):
                 self._thread = None  # a thread that waits from now on starts another one
                 self._since.clear()
                 return False
@@ -228,19 +228,19 @@ class Listener:
         """Listen for all that threads wait for, which look at their queues then."""
         with self._lock:
             quiet = time.monotonic() < self._quiet_until
-            wanted = {bucket_of(queue) for counts in self._sleepers.values() for queue in counts}
+            wanted = {bucket_of(queue) for counts in self._waiters.values() for queue in counts}
         if not quiet and not wanted <= self._since.keys():
             connection.execute(listening(sorted(wanted - self._since.keys())))
             with self._lock:
                 self._since |= dict.fromkeys(wanted - self._since.keys(), time.monotonic())
-                for event in self._sleepers:
+                for event in self._waiters:
                     event.set()
 
     def _notify(self, queue: str) -> None:
         with self._lock:
             if queue in self._counts:
                 self._counts[queue] += 1
-            woken = [event for event, counts in self._sleepers.items() if queue in counts]
+            woken = [event for event, counts in self._waiters.items() if queue in counts]
             if woken and time.monotonic() >= self._quiet_until:
                 self._unused = 0
                 for event in woken:
