@@ -1,7 +1,5 @@
 """What the benchmarks run."""
 
-import time
-
 from djqueue import Throttle, queue_command
 from tests.benchmarks import ledger
 
@@ -15,9 +13,7 @@ def noted(number, text):
 @queue_command
 def doze(number):
     """Note its start and, a second later, its end."""
-    ledger.note(2 * number)
-    time.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    ledger.doze(number)
 
 
 # ---- What is followed on its way: see ``path.py``

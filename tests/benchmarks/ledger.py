@@ -40,6 +40,22 @@ def note(number: int) -> None:
     times[number] = time.monotonic()
 
 
+def doze(number: int) -> None:
+    """A message that takes a while is run: its start and its end are noted."""
+    note(2 * number)
+    time.sleep(SLOW)
+    note(2 * number + 1)
+
+
+async def adoze(number: int) -> None:
+    """:func:`doze` for async code."""
+    import asyncio  # here, as what libraries without it take of memory is measured
+
+    note(2 * number)
+    await asyncio.sleep(SLOW)
+    note(2 * number + 1)
+
+
 class Reader:
     """A ledger as the one who measures sees it."""
 

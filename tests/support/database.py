@@ -1,5 +1,6 @@
 """What tests of queues in a database do with them."""
 
+import multiprocessing
 from contextlib import contextmanager, suppress
 
 from django.db import connections, transaction
@@ -30,3 +31,26 @@ def rolled_back(using=None):
     with suppress(ZeroDivisionError), transaction.atomic(using):
         yield
         raise ZeroDivisionError
+
+
+def in_four_processes(queue, work) -> list:
+    """The lists that ``work`` returns of a queue like this one in four forked processes, as one list."""
+    where = connections[queue.database].settings_dict["NAME"]
+    connections.close_all()
+    context = multiprocessing.get_context("fork")
+    pipes = [context.Pipe(duplex=False) for _ in range(4)]
+    args = queue.database, queue.name, where, work
+    children = [context.Process(target=_in_child, args=(*args, end)) for _, end in pipes]
+    for child in children:
+        child.start()
+    found = sum((mine.recv() for mine, _ in pipes), [])
+    for child in children:
+        child.join(30)
+    return found
+
+
+def _in_child(database, name, where, work, pipe):
+    connections[database].settings_dict["NAME"] = where
+    queue = DatabaseQueue(name, database)
+    pipe.send(work(queue))
+    queue.close()

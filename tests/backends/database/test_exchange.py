@@ -1,15 +1,14 @@
 """Completing and claiming in one transaction: who is told what, and what a row that was reaped becomes."""
 
-import multiprocessing
 from dataclasses import replace
 
 import pytest
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError, transaction
 
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.flow.gates import Gate
 from djqueue.testing.contract.steps import claim, entry, leased, names, put, run_out, until_now_is
-from tests.support.database import again, statements
+from tests.support.database import again, in_four_processes, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -124,29 +123,16 @@ def test_a_full_exchange_is_so_many_statements(backend, queue, monkeypatch):
     assert (len(held), len(claimed), len(found)) == (1, 3, STATEMENTS[backend.id])
 
 
-def _drain(database, name, where, pipe):
-    connections[database].settings_dict["NAME"] = where
-    queue, mine = DatabaseQueue(name, database), []
-    claimed = queue.claim(7)
+def _drain(queue):
+    mine, claimed = [], queue.claim(7)
     while claimed:
         held, claimed = queue.exchange(claimed, 7)
         mine += [lease.entry.id for lease in held]
-    pipe.send(mine)
-    queue.close()
+    return mine
 
 
 def test_four_processes_exchange_each_entry_once(queue):
     ids = [entry().id for _ in range(300)]
     queue.put([entry(id=id) for id in ids])
-    where = connections[queue.database].settings_dict["NAME"]
-    connections.close_all()
-    context = multiprocessing.get_context("fork")
-    pipes = [context.Pipe(duplex=False) for _ in range(4)]
-    children = [context.Process(target=_drain, args=(queue.database, queue.name, where, end)) for _, end in pipes]
-    for child in children:
-        child.start()
-    taken = sum((mine.recv() for mine, _ in pipes), [])
-    for child in children:
-        child.join(30)
-    assert sorted(taken) == sorted(ids)
+    assert sorted(in_four_processes(queue, _drain)) == sorted(ids)
     assert (queue.stats().done, queue.stats().leased) == (300, 0)

@@ -1,7 +1,6 @@
 """What only the database backend has: transactions, statements and plans, tables, vendors, lost connections."""
 
 import json
-import multiprocessing
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from djqueue.testing import eventually, together
 from djqueue.testing.contract.steps import claim, entry, leased, names, put, until_now_is, with_counts
 from djqueue.testing.patience import PATIENCE
 from tests.support.backends import FULL
-from tests.support.database import elsewhere
+from tests.support.database import elsewhere, in_four_processes
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -567,30 +566,17 @@ def test_reading_counts_stops_at_the_cap(queue, monkeypatch):
 # ---- many at once
 
 
-def _drain(database, name, names_of_databases, pipe):
-    for alias, where in names_of_databases.items():
-        connections[alias].settings_dict["NAME"] = where
-    queue, mine = DatabaseQueue(name, database), []
+def _drain(queue):
+    mine = []
     while leases := queue.claim(3):
         mine += [lease.entry.id for lease in queue.complete(leases)]
-    pipe.send(mine)
-    queue.close()
+    return mine
 
 
 def test_dj19_four_processes_take_each_entry_once(queue):
     ids = [entry().id for _ in range(200)]
     queue.put([entry(id=id) for id in ids])
-    where = {queue.database: connections[queue.database].settings_dict["NAME"]}
-    connections.close_all()
-    context = multiprocessing.get_context("fork")
-    pipes = [context.Pipe(duplex=False) for _ in range(4)]
-    children = [context.Process(target=_drain, args=(queue.database, queue.name, where, end)) for _, end in pipes]
-    for child in children:
-        child.start()
-    taken = sum((mine.recv() for mine, _ in pipes), [])
-    for child in children:
-        child.join(30)
-    assert sorted(taken) == sorted(ids)
+    assert sorted(in_four_processes(queue, _drain)) == sorted(ids)
     assert queue.stats().done == 200
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import time
 
 from chancy import Chancy, Queue, job
 
@@ -29,9 +28,7 @@ async def noted_async(*, number: int, text: str):
 
 @job()
 def doze(*, number: int):
-    ledger.note(2 * number)
-    time.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    ledger.doze(number)
 
 
 chosen = noted_async if QUEUE.executor == Chancy.Executor.Async else noted

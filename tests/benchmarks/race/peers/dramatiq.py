@@ -1,7 +1,5 @@
 """dramatiq on Redis."""
 
-import time
-
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
@@ -18,9 +16,7 @@ def noted(number, text):
 
 @dramatiq.actor
 def doze(number):
-    ledger.note(2 * number)
-    time.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    ledger.doze(number)
 
 
 def send(numbers):

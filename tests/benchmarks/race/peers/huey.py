@@ -1,7 +1,5 @@
 """huey on a Redis list or on SQLite, whose journal is a write-ahead log by default."""
 
-import time
-
 from huey import RedisHuey, SqliteHuey
 
 from tests.benchmarks import ledger
@@ -17,9 +15,7 @@ def noted(number, text):
 
 @huey.task()
 def doze(number):
-    ledger.note(2 * number)
-    time.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    ledger.doze(number)
 
 
 def send(numbers):

@@ -1,6 +1,5 @@
 """pgqueuer on PostgreSQL by asyncpg. As a program: its worker, on uvloop as its own command has it."""
 
-import asyncio
 import json
 import logging
 
@@ -22,9 +21,7 @@ async def noted(job):
 
 async def doze(job):
     number = json.loads(job.payload)
-    ledger.note(2 * number)
-    await asyncio.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    await ledger.adoze(number)
 
 
 async def serve():

@@ -1,7 +1,5 @@
 """procrastinate on PostgreSQL."""
 
-import asyncio
-
 from procrastinate import App, PsycopgConnector
 
 from tests.benchmarks import ledger
@@ -17,9 +15,7 @@ async def noted(number, text):
 
 @app.task(name="doze")
 async def doze(number):
-    ledger.note(2 * number)
-    await asyncio.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    await ledger.adoze(number)
 
 
 async def prepare():

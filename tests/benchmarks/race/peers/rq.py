@@ -1,7 +1,5 @@
 """RQ on Redis."""
 
-import time
-
 from redis import Redis
 from rq import Queue
 
@@ -16,9 +14,7 @@ def noted(number, text):
 
 
 def doze(number):
-    ledger.note(2 * number)
-    time.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    ledger.doze(number)
 
 
 def send(numbers):

@@ -1,7 +1,5 @@
 """SAQ on Redis."""
 
-import asyncio
-
 from saq import Queue
 
 from tests.benchmarks import ledger
@@ -15,9 +13,7 @@ async def noted(context, *, number, text):
 
 
 async def doze(context, *, number):
-    ledger.note(2 * number)
-    await asyncio.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    await ledger.adoze(number)
 
 
 settings = {"queue": queue, "functions": [noted, doze], "concurrency": 10}

@@ -1,7 +1,5 @@
 """taskiq on a Redis stream, which is acknowledged."""
 
-import asyncio
-
 from taskiq_redis import RedisStreamBroker
 
 from tests.benchmarks import ledger
@@ -17,9 +15,7 @@ async def noted(number: int, text: str) -> None:
 
 @broker.task
 async def doze(number: int) -> None:
-    ledger.note(2 * number)
-    await asyncio.sleep(ledger.SLOW)
-    ledger.note(2 * number + 1)
+    await ledger.adoze(number)
 
 
 async def connect():
