@@ -37,7 +37,7 @@ class ControlChannel(Loop):
     not answered from a snapshot. All queues are of one server: a server that does not answer delays no other.
     """
 
-    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight, seen_through: set[str] | None = None):
+    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight):
         super().__init__(f"djqueue-controlchannel-{queues[0].alias}")
         self.stopping = False
         """Whether the consumer wants to stop."""
@@ -46,7 +46,7 @@ class ControlChannel(Loop):
         self._reports: dict[Held, Progress] = {}
         self._watched: dict[Held, Event] = {}
         self._beginning: dict[Held, Event] = {}
-        self.seen_through: set[str] = set() if seen_through is None else seen_through
+        self.seen_through: set[str] = set()
         """Commands whose first starts need not be noted."""
 
     def report(self, held: Held, progress: Progress) -> None:
@@ -79,8 +79,9 @@ class ControlChannel(Loop):
 
     def saw_through(self, held: Held) -> None:
         """The command is done and the process lives: note no more first starts, unless only one start may be lost."""
-        if held.policy is not None and held.policy.most_lost > 1:
-            self.seen_through.add(held.lease.entry.command)
+        command = held.lease.entry.command
+        if command not in self.seen_through and held.policy is not None and held.policy.most_lost > 1:
+            self.seen_through.add(command)
 
     def tick(self) -> float:
         self._begin_all()
@@ -137,9 +138,7 @@ class ControlChannels(PerServer[ControlChannel]):
     def __init__(
         self, servers: Iterable[Sequence[BaseQueue]], in_flight: InFlight, shorten: Callable[[], None], patience: int
     ):
-        self.seen_through: set[str] = set()
-        """Commands whose first starts need not be noted."""
-        super().__init__(servers, lambda queues: ControlChannel(queues, in_flight, self.seen_through))
+        super().__init__(servers, lambda queues: ControlChannel(queues, in_flight))
         self._shorten = shorten
         self._patience = patience
 
@@ -147,8 +146,7 @@ class ControlChannels(PerServer[ControlChannel]):
         return ConsumerControl(held, self.of(held.queue), self._shorten, self._patience)
 
     def saw_through(self, held: Held) -> None:
-        if held.lease.entry.command not in self.seen_through:
-            self.of(held.queue).saw_through(held)
+        self.of(held.queue).saw_through(held)
 
 
 def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:

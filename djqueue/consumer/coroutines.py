@@ -83,8 +83,9 @@ class Coroutines(Member):
         self._places.release()
 
     def start_task(self, held: Held, begun: Begun) -> None:
-        """Run a message that has a place. From any thread."""
-        self.loop.call_soon_threadsafe(self._start_task, held, begun)
+        """Run a message that has a place. From any thread; one that comes after the end was handed back before."""
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._start_task, held, begun)
 
     def _start_task(self, held: Held, begun: Begun) -> None:
         name = f"{plain(held.lease.entry.command)} (message {plain(held.lease.entry.id)})"

@@ -74,14 +74,21 @@ def mend_connections() -> None:
 
 def _mend(connection: BaseDatabaseWrapper) -> None:
     if connection.in_atomic_block:
-        connection.close()
-        del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
+        drop(connection)
         _opened.here.discard(connection)
     else:
         connection.close_if_unusable_or_obsolete()
         is_begun = BEGUN_BY_HAND.get(connection.vendor)
         if is_begun is not None and connection.connection is not None and is_begun(connection.connection):
             connection.close()
+
+
+def drop(connection: BaseDatabaseWrapper) -> None:
+    """Close a connection of this thread. Django would hold one that was closed within atomic() to be broken."""
+    is_left = connection.in_atomic_block
+    connection.close()
+    if is_left:
+        del connections[connection.alias]
 
 
 # ---- In children that a command forks. A server sees that a client is gone when no process has its socket: a child

@@ -10,6 +10,7 @@ from threading import Thread
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
+from djqueue.running.reporting import report
 from djqueue.utils import clock
 
 LONGEST_WAIT = 30.0  # seconds: a message that waits for a worker goes back much sooner
@@ -112,6 +113,12 @@ def units_of(taken: Sequence[Held]) -> list[list[Held]]:
         held.first = unit[0] if unit else None
         unit.append(held)
     return list(units.values())
+
+
+def reported(held: Held, verdict: Verdict) -> Verdict:
+    """The verdict, once it is in the log."""
+    report(held.queue, held.lease, verdict)
+    return verdict
 
 
 class InFlight:

@@ -15,13 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
-from djqueue.consumer.in_flight import Held
+from djqueue.consumer.in_flight import Held, reported
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
 from djqueue.policies.policy import Policy
 from djqueue.running.context import Control
 from djqueue.running.executor import declared
-from djqueue.running.reporting import report
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
@@ -86,12 +85,7 @@ def run_isolated(held: Held, control: Control) -> Verdict | None:
 
 
 def _not_begun(held: Held, reason: str) -> Verdict:
-    return _reported(held, not_now(held.lease, reason))
-
-
-def _reported(held: Held, verdict: Verdict) -> Verdict:
-    report(held.queue, held.lease, verdict)
-    return verdict
+    return reported(held, not_now(held.lease, reason))
 
 
 class Child:
@@ -157,7 +151,7 @@ class Child:
             if not is_ready:
                 return _not_begun(held, f"its process could not begin: {death}")
             verdict = self._policy.judge_loss(held.lease.entry, str(death))
-            return _reported(held, verdict._replace(keep=self._policy.keeps_result))
+            return reported(held, verdict._replace(keep=self._policy.keeps_result))
 
     def _send(self, text: bytes) -> None:
         try:

@@ -21,6 +21,7 @@ from django.db import connections
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
+from djqueue.consumer.database_connections import drop
 from djqueue.exceptions import StoreError
 from djqueue.messages.failures import chained, text_of
 from djqueue.utils import seconds, tell, whole
@@ -194,12 +195,9 @@ def recycle_connections() -> None:
     """
     is_ours = isinstance(threading.current_thread(), Member)  # a tick may be called within a transaction of a test
     for connection in connections.all(initialized_only=True):
-        is_left = connection.in_atomic_block
-        with suppress(Exception):
-            if is_ours or not is_left:
-                connection.close()
-            if is_ours and is_left:
-                del connections[connection.alias]  # Django holds a connection closed within atomic() to be broken
+        if is_ours or not connection.in_atomic_block:
+            with suppress(Exception):
+                drop(connection)
 
 
 class FailureBackoff:

@@ -18,14 +18,13 @@ from django.db import connections
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.database_connections import mend_connections
-from djqueue.consumer.in_flight import Held
+from djqueue.consumer.in_flight import Held, reported
 from djqueue.consumer.loop import Member, is_for_want
 from djqueue.messages.failures import kind_of, release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
 from djqueue.running.executor import BEHIND, Begun, batch_of, begin, execute_batch, is_coroutine, why_not
 from djqueue.running.handlers import HandlerSlot
-from djqueue.running.reporting import report
 from djqueue.utils import clock, tell
 
 logger = logging.getLogger(__name__)
@@ -150,9 +149,8 @@ class Worker(Member):
                 held.began = now
             verdicts = self._execute(batch, now)
             if rest and (untried := self._why_not(batch, verdicts, rest)) is not None:
-                for held in rest:
-                    report(held.queue, held.lease, untried)
-                batch, rest, verdicts = batch + rest, [], verdicts + [untried] * len(rest)
+                verdicts += [reported(held, untried) for held in rest]
+                batch, rest = batch + rest, []
             for place, held in enumerate(batch):
                 if not self._pool.finish_of(self, held, verdicts[place]):
                     return False
@@ -195,10 +193,8 @@ class Worker(Member):
                 if (verdict := self._pool.isolate(first, controls[0])) is not None:
                     return [verdict]
             verdicts = execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
-        except BaseException as error:  # not of the command: execute_batch() judges those; nothing may end the thread
-            extra = log_extra(first.queue.alias, first.lease.entry)
-            tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
-            return [_not_run(held, error) for held in batch]
+        except BaseException as error:  # not of the command: execute_batch() judges those
+            return _not_run(batch, error)
         finally:
             mend_connections()
             self._mended = now
@@ -213,9 +209,9 @@ class Worker(Member):
         """Begin a message that runs on the event loop; False if this thread was left behind meanwhile."""
         held.awaits_place = True
         if reason := coroutines.take_place(self._pool.recall):
-            return self._pool.finish_of(self, held, _reported(held, Verdict(Outcome.RETURNED, reason)))
+            return self._pool.finish_of(self, held, reported(held, Verdict(Outcome.RETURNED, reason)))
         held.began, held.awaits_place = clock(), False
-        begun = _reported(held, LAPSED) if held.lapsed(held.began) else self._begin(held)
+        begun = reported(held, LAPSED) if held.lapsed(held.began) else self._begin(held)
         if not isinstance(begun, Verdict):
             held.worker = coroutines
             if self._pool.let_go(self, held):
@@ -227,10 +223,8 @@ class Worker(Member):
     def _begin(self, held: Held) -> Begun | Verdict:
         try:
             return begin(held.queue, held.lease, self._pool.control(held))
-        except BaseException as error:  # not of the command; nothing may end the thread
-            extra = log_extra(held.queue.alias, held.lease.entry)
-            tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
-            return _not_run(held, error)
+        except BaseException as error:  # not of the command: begin() judges those
+            return _not_run([held], error)[0]
         finally:
             mend_connections()
 
@@ -238,9 +232,7 @@ class Worker(Member):
         """Run the messages before one whose lease may have run out; behind it nothing must begin."""
         ours, others = batch[: batch.index(lapsed)], batch[batch.index(lapsed) :]
         verdicts = self._execute(ours, now) if ours else []
-        for held in others:
-            report(held.queue, held.lease, LAPSED)
-        return verdicts + [LAPSED] * len(others)
+        return verdicts + [reported(held, LAPSED) for held in others]
 
     def _await(self, coroutine: Coroutine) -> object:
         """Run a coroutine on the event loop of the consumer, or of this thread, which its async commands share."""
@@ -260,13 +252,15 @@ def _next_batch(rest: list[Held]) -> tuple[list[Held], list[Held]]:
     return rest[:size], rest[size:]
 
 
-def _reported(held: Held, verdict: Verdict) -> Verdict:
-    report(held.queue, held.lease, verdict)
-    return verdict
+def _not_run(batch: Sequence[Held], error: BaseException) -> list[Verdict]:
+    """The verdicts on messages that could not be run, which is logged: nothing may end the thread."""
+    extra = log_extra(batch[0].queue.alias, batch[0].lease.entry)
+    tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
+    return [_again(held, error) for held in batch]
 
 
-def _not_run(held: Held, error: BaseException) -> Verdict:
-    """The verdict on a message that could not be run: again, but not for ever unless this process is at its limits."""
+def _again(held: Held, error: BaseException) -> Verdict:
+    """A message that could not be run is run again, but not for ever unless this process is at its limits."""
     reason = f"could not be run: {kind_of(error)}"
     if held.lease.entry.attempts >= MOST_TRIES and not is_for_want(error):
         return Verdict(Outcome.FAILED, reason)
@@ -394,12 +388,9 @@ class Pool:
 
     def finish_of(self, worker: Worker, held: Held, verdict: Verdict) -> bool:
         """Finish a lease that the worker ran; False if the worker was left behind meanwhile."""
-        try:
-            if not self.let_go(worker, held):
-                return False
-            self.finish(held, verdict)
-        except BaseException as error:  # nothing may end the thread
-            tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
+        if not self.let_go(worker, held):
+            return False
+        self.finish(held, verdict)
         return True
 
     def submit(self, units: Sequence[list[Held]], low_water: int = 0) -> None:

@@ -160,7 +160,6 @@ class RunLimit:
 
     def __init__(self, limit: int | None = None):
         self._left = self._unrun = math.inf if limit is None else limit
-        self._is_set = limit is not None
         self._lock = threading.Lock()
         self.count = 0
         """How many have been run, or a few less: without the lock two threads may count as one."""
@@ -178,7 +177,7 @@ class RunLimit:
 
     def ran(self) -> None:
         self.count += 1
-        if self._is_set:
+        if self._unrun < math.inf:
             with self._lock:
                 self._unrun -= 1
 
@@ -209,15 +208,17 @@ class Settlers(PerServer[Settler]):
         self.of(held.queue).add(held, verdict)
 
     def finish(self, held: Held, verdict: Verdict) -> None:
-        """Settle a message that a worker has run, or must not begin. From any thread."""
-        if verdict.outcome is DONE:
-            self._seen_through(held)
-            self._run_limit.ran()
-        elif verdict.outcome.effect.counts:
-            self._run_limit.ran()
-        else:
-            self._run_limit.give(1)
-        self._of[id(held.queue)].add(held, verdict)
+        """Settle a message that a worker has run, or must not begin. From any thread, which it does not end."""
+        try:
+            if verdict.outcome is DONE:
+                self._seen_through(held)
+            if verdict.outcome.effect.counts:
+                self._run_limit.ran()
+            else:
+                self._run_limit.give(1)
+            self.of(held.queue).add(held, verdict)
+        except BaseException as error:
+            tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
 
 
 class PendingVerdicts:

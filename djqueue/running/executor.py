@@ -24,8 +24,8 @@ from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
-from djqueue.running.reporting import done_log, report_together, tell_started
 from djqueue.running.reporting import logger as reports
+from djqueue.running.reporting import report_done, report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
 from djqueue.running.settle import settle
 from djqueue.utils import plain, tell
@@ -145,11 +145,8 @@ def _conclude(
     for job in jobs:
         if job.keep:
             verdicts[job.place] = _kept(queue, leases[job.place], job.keep, verdicts[job.place])
-    if len(verdicts) == 1 and verdicts[0].outcome is DONE and not controls[0].given_up:
-        [verdict], entry = verdicts, leases[0].entry
-        done = entry.command, entry.id, entry.attempts, verdict.seconds, verdict.description
-        if done_log.say(queue.alias, *done):
-            return
+    if len(verdicts) == 1 and not controls[0].given_up and report_done(queue, leases[0].entry, verdicts[0]):
+        return
     told = []
     for place, verdict in enumerate(verdicts):
         if reports.isEnabledFor(verdict.outcome.effect.level) and not controls[place].given_up:

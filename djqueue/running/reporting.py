@@ -117,15 +117,20 @@ def report_together(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]])
             report(queue, lease, verdict, alike.pop(id(verdict.exception), 0))
 
 
+def report_done(queue: BaseQueue, entry: Entry, verdict: Verdict) -> bool:
+    """Log that a message is done, if it is and a line without a record is enough; whether nothing is left to log."""
+    if verdict.outcome is not Outcome.DONE:
+        return False
+    return done_log.say(queue.alias, entry.command, entry.id, entry.attempts, verdict.seconds, verdict.description)
+
+
 def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> None:
     """Log what became of a message; without its traceback if it is none of those ``alike`` that need it."""
     entry, effect = lease.entry, verdict.outcome.effect
     if not logger.isEnabledFor(effect.level):
         return
-    if verdict.outcome is Outcome.DONE and alike == 1:
-        which = queue.alias, entry.command, entry.id, entry.attempts
-        if done_log.say(*which, verdict.seconds, verdict.description):
-            return
+    if alike == 1 and report_done(queue, entry, verdict):
+        return
     about = _about(verdict)
     if issubclass(type(verdict.exception), BadSignature):
         if (unreported := BAD_SIGNATURES.take(queue.alias)) is None:
