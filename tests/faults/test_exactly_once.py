@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.commands import work
+from tests.faults.commands import hold, work
 from tests.faults.processes import KILLED, PATIENCE, assert_done, full, seeded
 
 pytestmark = pytest.mark.slow
@@ -28,29 +28,35 @@ def test_three_consumers_run_each_message_exactly_once_dj19(consumers):
 
 
 @pytest.mark.backends(*KILLED)
-def test_kill9_loses_nothing_and_repeats_little_dj15_to8(consumers):
+def test_kill9_loses_nothing_and_repeats_little_dj15_to8(consumers, tmp_path):
     """DJ-15, TO-6, TO-8: a consumer at work is killed again and again, and replaced.
 
     So often that a message may well be in three dead hands in turn, which would put it aside: here ten are allowed.
-    What was running is repeated, and what had ended just before.
+    What was running is repeated, and what had ended just before. One message goes on until the kill is over, so that
+    somebody is at work then.
     """
     consumers.site.settings["QUEUE_MAX_LOST"] = 10
-    chance, kills, unreported = seeded(), 0, 0
+    chance, unreported = seeded(), 0
     args = ("-t", THREADS, "--lease", LEASE)
     consumers.start_many(3, *args)
-    ids = send(full(600, 20_000), chance, longest=30)
-    for share in milestones(len(ids)):
-        consumers.ledger.wait("end", share, timeout=PATIENCE)
+    gates = [tmp_path / str(number) for number in range(full(3, 39))]
+    ids, held = send_between(gates, chance)
+    for gate, id in zip(gates, held, strict=True):
+        consumers.ledger.wait("start", ids={id}, timeout=PATIENCE)
         unreported += consumers.ledger.just_ended(consumers.kill_busy(chance).pid)
+        gate.touch()
         consumers.start(*args, up=False)
-        kills += 1
     consumers.ledger.wait_all("end", ids, PATIENCE)
-    found = assert_done(consumers, ids, kills * THREADS + unreported)
-    print(f"{kills} kills, {found.dup_runs} duplicates, {len(consumers.ledger.running())} runs cut off")
+    found = assert_done(consumers, ids, len(gates) * THREADS + unreported)
+    print(f"{len(gates)} kills, {found.dup_runs} duplicates, {len(consumers.ledger.running())} runs cut off")
     assert found.overlaps == set()
 
 
-def milestones(count):
-    """How many ends to await before each kill: three in the small size, one about every second in the full one."""
-    every = full(count // 4, 500)
-    return range(every, count - every + 1, every)
+def send_between(gates, chance):
+    """Short messages, and among them one for each gate that waits for it; the ids of all, and of those that wait."""
+    part, held = full(150, 500), []
+    ids = send(part, chance, longest=30)
+    for gate in gates:
+        held.append(hold(str(gate)).id)
+        ids += [held[-1], *send(part, chance, longest=30)]
+    return ids, held
