@@ -28,8 +28,10 @@ BATCH, BATCH_BYTES = 1000, 4 * 2**20
 """The most entries, and bytes, of one statement. Quoting may double the bytes: MariaDB takes 16 MiB."""
 NEW = (0, 0, 0)
 """Attempts, failures and lost starts of what was never claimed."""
-BODY, DELAY, LANE, ERRORS = 1, 3, 5, 7
+BODY, DELAY, LANE, COMMAND, ERRORS = 1, 3, 5, 6, 7
 """Their places in the row of an arrival. Behind the delay is the moment."""
+PLAIN = (0, 0, "", "", *NEW, "", 0)
+"""What a plain arrival has around its command."""
 
 
 class Token(NamedTuple):
@@ -54,6 +56,11 @@ class NewRow(NamedTuple):
     @property
     def id(self) -> str:
         return self.entry.id
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is new, due on arrival, and in no lane."""
+        return self.row[DELAY:COMMAND] + self.row[ERRORS:] == PLAIN
 
     def lane(self, ruled: bool) -> tuple | None:
         """Name, number and gate of the lane that it enters, if it may do so at once.

@@ -478,7 +478,8 @@ class Dialect:
     def _insert_one(self, arrival: NewRow, beside: str = "") -> set[str]:
         """``beside``: what the statement returns behind the id."""
         named = dict(zip(text.ARRIVING.split(", "), arrival.row, strict=True))
-        return {row[0] for row in self.rows(f"{text.INSERT_ONE}{beside}", named | {"queue": self.queue})}
+        sql = text.INSERT_PLAIN if arrival.is_plain else text.INSERT_ONE
+        return {row[0] for row in self.rows(f"{sql}{beside}", named | {"queue": self.queue})}
 
     def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
         """Insert at most one entry for each guard's key, in one transaction. Every guard is an ``OnceGuard``."""

@@ -47,11 +47,19 @@ def named(columns: str) -> str:
     return re.sub(rf"\b({ARRIVING.replace(', ', '|')})\b", r"%(\1)s", columns)
 
 
-INSERT_ONE = (
-    f"INSERT INTO djqueue_message ({COLUMNS}) VALUES (%(queue)s, {named(ARRIVED.replace('due', MOMENT))}) "
-    "ON CONFLICT (queue, id) DO NOTHING RETURNING id"
+def inserting_one(values: str) -> str:
+    """One arriving entry: without a table of rows, which costs more than the entry does."""
+    return (
+        f"INSERT INTO djqueue_message ({COLUMNS}) VALUES (%(queue)s, {named(values)}) "
+        "ON CONFLICT (queue, id) DO NOTHING RETURNING id"
+    )
+
+
+INSERT_ONE = inserting_one(ARRIVED.replace("due", MOMENT))
+INSERT_PLAIN = inserting_one(
+    "id, body, neg_priority, '', command, '', 0, 0, 0, '', 0, 0, '', NOW, NOW, 0, neg_priority, NOW"
 )
-"""One arriving entry: without a table of rows, which costs more than the entry does."""
+"""One that is new, due on arrival, and in no lane: a server takes half as long to plan it."""
 
 RANK = "CASE WHEN queue LIKE '%%:failed' THEN 0 ELSE neg_priority END"
 """The first order of ready entries, before their place; a failed queue has no priorities."""
