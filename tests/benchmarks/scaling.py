@@ -77,13 +77,13 @@ class Server:
         return execute(sql, params, many, context)
 
     def _scripts(self) -> int:
-        stats = self._queue._link.execute("INFO", "commandstats")
+        stats = self._queue._link.client.info("commandstats")
         return sum(stats[name]["calls"] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)
 
     def _schedstat(self) -> Path | None:
         """The file with the nanoseconds of the process, or of the thread, that serves the queue."""
         if not self._queue.database:
-            return Path(f"/proc/{self._queue._link.execute('INFO', 'server')['process_id']}/schedstat")
+            return Path(f"/proc/{self._queue._link.client.info('server')['process_id']}/schedstat")
         connection = connections[self._queue.database]
         connection.ensure_connection()
         if connection.vendor == "postgresql":
