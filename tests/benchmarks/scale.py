@@ -93,7 +93,7 @@ def main() -> None:
             ]
         if options.save:
             save({backend: steps})
-    sys.exit("\n".join(steep))
+    sys.exit("\n".join(steep) or 0)
 
 
 if __name__ == "__main__":
