@@ -141,7 +141,8 @@ class Model:
                 self.left[lane] += [self.now] * len(unit)
             for lease in unit:
                 self._lend(lease, begin and lease is unit[0])
-        assert len(units) == limit or not self.next_units(full=len(units) >= limit - ahead)
+        is_full = len(units) >= limit - ahead
+        assert len(units) == limit or not self.next_units(full=is_full) or is_full and self._throttled_may_leave()
 
     def _lend(self, lease: Lease, begin: bool) -> None:
         known = self.known[lease.entry.id]
@@ -252,6 +253,10 @@ class Model:
     def _chain(self, lane: str) -> list[str]:
         """A lane, and the one that it is within; empty for no lane."""
         return [name for name in (lane, self.gates[lane].parent) if name] if lane else []
+
+    def _throttled_may_leave(self) -> bool:
+        """Whether a throttled lane may have its turn: a claim for no free worker ends there."""
+        return any(self._is_throttled(lane) and self.run(lane) for lane in self.gates)
 
     def _is_throttled(self, lane: str) -> bool:
         return any(self.gates[one].windows for one in self._chain(lane))
