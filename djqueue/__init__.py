@@ -21,7 +21,7 @@ _NAMES = {
     "djqueue.messages.metadata": "MetadataProducerConsumer clear_event_consumers clear_metadata_producer_consumers "
     "register_event_consumer register_metadata_producer_consumer",
     "djqueue.policies.outcomes": "Backoff RetryPolicy",
-    "djqueue.registry": "autodiscover",
+    "djqueue.discovery": "autodiscover",
     "djqueue.results": "Result",
     "djqueue.running.context": "current_batch current_message",
     "djqueue.timetables": "crontab",
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from djqueue.consumer import Consumer
     from djqueue.decorators import periodic_command, queue_command
     from djqueue.deferrable import Deferrable
+    from djqueue.discovery import autodiscover
     from djqueue.enqueueing.batch import BatchCommand
     from djqueue.exceptions import (
         CommandFailed,
@@ -96,7 +97,6 @@ if TYPE_CHECKING:
         register_metadata_producer_consumer,
     )
     from djqueue.policies.outcomes import Backoff, RetryPolicy
-    from djqueue.registry import autodiscover
     from djqueue.results import Result
     from djqueue.running.context import current_batch, current_message
     from djqueue.timetables import crontab

@@ -12,6 +12,6 @@ class DjqueueConfig(AppConfig):
 
     def ready(self) -> None:
         from djqueue.checks import servers, settings  # noqa: F401  registers them
-        from djqueue.registry import autodiscover
+        from djqueue.discovery import autodiscover
 
         autodiscover()

@@ -68,6 +68,14 @@ def _is_batch_size(value: Any) -> bool:
     return _COUNT.accepts(value) and value <= 1000
 
 
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isidentifier()
+
+
+def _is_dotted_name(value: object) -> bool:
+    return isinstance(value, str) and all(map(str.isidentifier, value.split(".")))
+
+
 def _is_shard(value: object) -> bool:
     return isinstance(value, int | str) and not isinstance(value, bool)
 
@@ -89,6 +97,8 @@ _PATH = Kind(_TEXT.accepts, "the dotted path of a class")
 _DICT = Kind(lambda value: isinstance(value, Mapping), "a dictionary")
 _FLAG = Kind(lambda value: isinstance(value, bool), "True or False")
 _COUNT = Kind(_passes(whole, least=1), "a whole number, at least 1")
+_MODULES = Kind(_list_of(_is_name), "a list of names of modules without dots, as in ('commands', 'tasks')")
+_PACKAGES = Kind(_list_of(_is_dotted_name), "a list of dotted names of packages, as in ('company.jobs',)")
 _SECONDS = Kind(_passes(seconds, least=0), "seconds, or a timedelta")
 _SERIALIZER = Kind(_one_of("pickle", "json"), "'pickle' or 'json'")
 
@@ -108,6 +118,8 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_SERIALIZER": Setting("pickle", _SERIALIZER),
     "QUEUE_ACCEPT": Setting(("pickle", "json"), Kind(_are_serializers, "a list of 'pickle', 'json' or both")),
     "QUEUE_MODELS": Setting("pickle", Kind(_one_of("pickle", "reference"), "'pickle' or 'reference'")),
+    "QUEUE_MODULES": Setting(("commands", "tasks"), _MODULES),
+    "QUEUE_IMPORT": Setting((), _PACKAGES),
     "QUEUE_MAX_MESSAGE_SIZE": Setting(2**20, Kind(_COUNT.accepts, "a whole number of bytes, at least 1")),
     "QUEUE_MAX_LOST": Setting(3, _COUNT),
     "QUEUE_MAX_STARTS": Setting(1000, _COUNT.or_none()),

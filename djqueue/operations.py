@@ -13,7 +13,7 @@ from typing import Any
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
-from djqueue.exceptions import InvalidMessage
+from djqueue.exceptions import InvalidMessage, UnknownCommand
 from djqueue.management.tables import (
     NONE,
     Cell,
@@ -229,13 +229,12 @@ def call_of(queue: BaseQueue, record: Record) -> tuple[str, str]:
     """The call of a message as code, or "" and why it cannot be shown. What is not signed is never decoded."""
     try:
         envelope = open_entry(queue, record.entry)
-        command = registry.get(envelope.command)
-        if command is None:
-            known = "so it is not known which of its arguments are sensitive"
-            return "", f"this project has no command {envelope.command!r}, {known}"
+        command = registry.find(envelope.command)
         args, kwargs = envelope.arguments()  # reads model instances
     except InvalidMessage as error:
         return "", str(error)
+    except UnknownCommand as error:
+        return "", f"it is not known which of its arguments are sensitive: {error}"
     except Exception as error:
         return "", f"{kind_of(error)}: {text_of(error)}"
     return arguments_of(command, args, kwargs), ""

@@ -1,20 +1,31 @@
-"""Commands by name, and where they are found."""
+"""Commands by name."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from math import inf
+from threading import RLock
 from typing import Any, Protocol
 
 from django.apps import apps
-from django.utils.module_loading import module_has_submodule
 
+from djqueue.discovery import import_module_of, is_discovered, is_findable, object_of
 from djqueue.exceptions import QueueError, UnknownCommand
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.policy import Policy, disagreement
 from djqueue.timetables import Rule
+from djqueue.utils import tell
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN = 60.0
+"""Seconds until a command that was not found is looked for again."""
+MOST_UNKNOWN = 1000
+"""How many names of commands that were not found are remembered."""
 
 
 class Runnable(Protocol):
@@ -35,13 +46,22 @@ class Runnable(Protocol):
     def bind(self, call: Arguments) -> inspect.BoundArguments: ...
 
 
+Adapter = Callable[[object, str], Runnable | None]
+"""Makes the command of a name of the object that a module has by that name; None if it can make none of it."""
+
+
 class Registry:
     """All commands of this process by name, ``"app.commands.churn_data"``."""
 
     def __init__(self) -> None:
+        self.adapters: list[Adapter] = []
+        """Asked in turn for a command that its module has not registered."""
         self._commands: dict[str, Runnable] = {}
         self._late: set[str] = set()
         """The commands whose modules were imported after Django's setup, on which a consumer cannot rely."""
+        self._unknown: dict[str, tuple[float, str]] = {}
+        """When a command was looked for that was not found, and why it was not."""
+        self._searching = RLock()
 
     def register(self, command: Runnable) -> None:
         """Add a command. Executing a module again replaces its commands.
@@ -80,7 +100,54 @@ class Registry:
         self._commands.pop(command if isinstance(command, str) else command.name, None)
 
     def get(self, name: str) -> Runnable | None:
+        """The command of that name, if it is registered. Nothing is imported."""
         return self._commands.get(name)
+
+    def find(self, name: str) -> Runnable:
+        """The command of that name; its module is imported if need be. Raises UnknownCommand, which says why.
+
+        Only for names whose signature was verified, or that the project's own code gives.
+        """
+        if (command := self._commands.get(name)) is not None:
+            return command
+        with self._searching:
+            at, why = self._unknown.pop(name, (-inf, ""))
+            if time.monotonic() - at >= LOOK_AGAIN:
+                at, why = time.monotonic(), self._search(name)
+            if (command := self._commands.get(name)) is not None:
+                return command
+            if len(self._unknown) >= MOST_UNKNOWN:
+                self._unknown.clear()
+            self._unknown[name] = at, why
+        raise UnknownCommand(f"unknown command {name!r}: {why}")
+
+    def _search(self, name: str) -> str:
+        """Import the module of a command, which registers it, or have an adapter make it; why there is none."""
+        before = set(self._commands)
+        try:
+            module = import_module_of(name)
+            return "" if name in self._commands else self._adapt(object_of(name, module), name)
+        except UnknownCommand as error:
+            self._drop_unfinished(before)
+            if error.__cause__ is not None:
+                tell(logger, logging.WARNING, "%s cannot be imported", name, exc_info=error.__cause__)
+            return str(error)
+
+    def _adapt(self, found: object, name: str) -> str:
+        """Register what an adapter makes of an object; why there is no command."""
+        for adapter in self.adapters:
+            if (command := adapter(found, name)) is not None:
+                self.register(command)
+                return ""
+        if inspect.isfunction(found):
+            return "it is a function, not a command: decorate it with queue_command"
+        return f"it is {_kind(found)}, which is not registered as a command"
+
+    def _drop_unfinished(self, before: set[str]) -> None:
+        """Remove new commands of modules that could not be imported to their end: what they use may be missing."""
+        for command in self:
+            if command.name not in before and command.func.__module__ not in sys.modules:
+                self.unregister(command)
 
     def __getitem__(self, name: str) -> Runnable:
         """Raises UnknownCommand."""
@@ -102,12 +169,18 @@ class Registry:
         return [command for command in self if command.rule is not None]
 
     def unfound(self) -> list[Runnable]:
-        """The commands that a consumer may not find: no ``commands.py`` of an installed app has or imports them."""
-        found = {f"{app.name}.commands" for app in apps.get_app_configs()}
-        return [command for command in self if command.name in self._late and command.func.__module__ not in found]
+        """The commands that a consumer does not find: neither imported at the start, nor found by their names."""
+        return [command for command in self._late_ones() if not is_findable(command.name)]
+
+    def unscheduled(self) -> list[Runnable]:
+        """The commands whose schedule a consumer does not know, as their modules are not imported at the start."""
+        return [command for command in self._late_ones() if command.rule is not None]
+
+    def _late_ones(self) -> Iterator[Runnable]:
+        return (one for one in self if one.name in self._late and not is_discovered(one.func.__module__))
 
     def reset(self) -> None:
-        self._commands, self._late = {}, set()
+        self._commands, self._late, self._unknown = {}, set(), {}
 
 
 def _both_stand(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
@@ -116,6 +189,14 @@ def _both_stand(old: Callable[..., Any], new: Callable[..., Any]) -> bool:
     first_time = getattr(spec, "_initializing", False)
     ours, theirs = (getattr(inspect.unwrap(func), "__globals__", None) for func in (old, new))
     return first_time and ours is theirs and _line(old) != _line(new)
+
+
+def _kind(found: object) -> str:
+    return (
+        f"the class {found.__qualname__}"
+        if isinstance(found, type)
+        else f"an object of the class {type(found).__name__}"
+    )
 
 
 def _line(func: Callable[..., Any]) -> int:
@@ -127,15 +208,4 @@ registry = Registry()
 
 def registered(name: str) -> Runnable:
     """The command of that name; pickles refer to this function. Raises UnknownCommand."""
-    return registry[name]
-
-
-def autodiscover() -> None:
-    """Import ``commands.py`` of every installed app. An error in one of them is raised."""
-    for app in apps.get_app_configs():
-        try:
-            import_module(f"{app.name}.commands")
-        except Exception as error:
-            if module_has_submodule(app.module, "commands"):
-                error.add_note(f"In commands.py of the app {app.name}, which djqueue imports at the start.")
-                raise
+    return registry.find(name)

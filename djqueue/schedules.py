@@ -136,7 +136,7 @@ def _prepared(target: Command, args: Sequence[Any], kwargs: dict[str, Any] | Non
 
 def _meant(command: AnyCommand) -> tuple[Command, Policy]:
     name = f"{command.__module__}.{command.__qualname__}" if isinstance(command, type) else command
-    found = registry[name] if isinstance(name, str) else name
+    found = registry.find(name) if isinstance(name, str) else name
     if not isinstance(found, Command):
         raise TypeError(f"{found!r} is no command: give one, with using(...) or without, or its name.")
     return found.declared, found.policy

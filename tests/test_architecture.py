@@ -22,7 +22,7 @@ LAYERS = [
     {"policies", "backends"},
     {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")}
     | {"queues", "throttle", "wiring"},
-    {"registry", "running"},
+    {"discovery", "registry", "running"},
     {"enqueueing", "results"},
     {"decorators", "classes", "deferrable"},
     {"schedules", "consumer"},

@@ -25,8 +25,9 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.database_connections import follow_connections
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
+from djqueue.discovery import autodiscover
 from djqueue.exceptions import StoreError
-from djqueue.registry import autodiscover, registry
+from djqueue.registry import registry
 from djqueue.utils import counted, tell, whole
 from djqueue.wiring import queues as all_queues
 

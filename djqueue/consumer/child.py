@@ -70,7 +70,7 @@ def main() -> None:
 
 def _run(given: ChildInput, writer: FrameWriter) -> None:
     """Run the message; its function begins once the parent permits it. If the parent is gone, this process ends."""
-    from djqueue.registry import autodiscover
+    from djqueue.discovery import autodiscover
     from djqueue.running.context import Control
     from djqueue.running.executor import execute
     from djqueue.wiring import queues

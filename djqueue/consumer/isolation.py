@@ -75,7 +75,7 @@ def run_isolated(held: Held, control: Control) -> Verdict | None:
         policy = declared(held.queue, held.lease)
     except Exception:
         return None
-    if policy is None or not policy.suspects(held.lease.entry) or policy.reject(held.lease, control.patience):
+    if not policy.suspects(held.lease.entry) or policy.reject(held.lease, control.patience):
         return None
     try:
         with Child(held, control, policy) as child:

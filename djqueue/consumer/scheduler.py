@@ -311,7 +311,7 @@ class ScheduleTracker(Tracker):
         return self._schedule.timetable.next(after)
 
     def _prepare(self) -> None:
-        command = cast("Command[..., Any]", registry[self._schedule.command])
+        command = cast("Command[..., Any]", registry.find(self._schedule.command))
         self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.entries import log_extra
-from djqueue.exceptions import BadSignature, InvalidMessage, TimeLimitExceeded
+from djqueue.exceptions import BadSignature, InvalidMessage, TimeLimitExceeded, UnknownCommand
 from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import begin_at_the_command, kind_of, release, text_of
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
@@ -39,10 +39,6 @@ STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it
 APART = Verdict(Outcome.RETURNED, "a batch is of one priority, and a higher one may have come")
 
 THEN = "Then run manage.py queue_errors retry --reason 'invalid message'."
-UNKNOWN = (
-    ": it is not in a commands.py of an installed app here; move it there, or import its module in one, "
-    "and start the consumer again"
-)
 
 
 def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Verdict]:
@@ -242,9 +238,7 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         signals.emit(signals.claimed, entry.command, id=entry.id, queue_name=queue.alias, attempt=entry.attempts)
     try:
         envelope = open_entry(queue, entry)
-        command = registry.get(envelope.command)
-        if command is None:
-            return not_now(lease, f"unknown command {envelope.command!r}{UNKNOWN}")
+        command = registry.find(envelope.command)
         policy = policy_of(command, envelope)
         keep = policy.keeps_result
         verdict = policy.reject(lease, control.patience)
@@ -261,6 +255,8 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
     except InvalidMessage as error:
         _leave_our_frames_out(error)
         return Verdict(Outcome.FAILED, f"invalid message: {error}", error)
+    except UnknownCommand as error:
+        return not_now(lease, str(error))
     except Exception as error:  # not of the command: the database of its arguments may be out of reach
         return not_now(lease, f"could not be run: {kind_of(error)}: {text_of(error)}")
     job = Job(queue, entry, envelope, command, policy, control, args, kwargs, keep)
@@ -280,11 +276,10 @@ def _cancelled(control: Control) -> Verdict | None:
     return None
 
 
-def declared(queue: BaseQueue, lease: Lease) -> Policy | None:
-    """The options of the message that a lease holds; None if its command is unknown. Raises InvalidMessage."""
+def declared(queue: BaseQueue, lease: Lease) -> Policy:
+    """The options of the message that a lease holds. Raises InvalidMessage, UnknownCommand."""
     envelope = open_entry(queue, lease.entry)
-    command = registry.get(envelope.command)
-    return None if command is None else policy_of(command, envelope)
+    return policy_of(registry.find(envelope.command), envelope)
 
 
 def policy_of(command: Runnable, envelope: Envelope) -> Policy:

@@ -183,8 +183,8 @@ class Vanishing:
 
 
 UNKNOWN = (
-    "unknown command 'no.such.command': it is not in a commands.py of an installed app here; move it there, or import "
-    "its module in one, and start the consumer again"
+    "unknown command 'no.such.command': its module is not in the package of an installed app here: move it there, or "
+    "name its package in a setting, as in QUEUE_IMPORT = ('no',)"
 )
 
 

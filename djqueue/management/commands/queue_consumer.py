@@ -27,6 +27,7 @@ from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
 from djqueue.consumer.processes import Assignment, Bounds, ProcessSupervisor, SupervisorLink, cores
+from djqueue.discovery import autodiscover
 from djqueue.exceptions import InvalidQueueError
 from djqueue.log_handlers import (
     BackgroundFileHandler,
@@ -37,7 +38,6 @@ from djqueue.log_handlers import (
 from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, name_process
 from djqueue.management import banner
 from djqueue.management.base import OperatorCommand
-from djqueue.registry import autodiscover
 from djqueue.utils import handle_signals, tell
 
 logger = logging.getLogger("djqueue.consumer")

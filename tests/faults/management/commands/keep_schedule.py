@@ -4,7 +4,7 @@ from django.core.management.base import BaseCommand
 
 from djqueue import queues
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.registry import autodiscover
+from djqueue.discovery import autodiscover
 from tests.faults import ledger
 
 
