@@ -33,8 +33,8 @@ def autodiscover() -> None:
                 import_module(f"{app.name}.{module}")
             except Exception as error:
                 error.add_note(
-                    f"In {module}.py of the app {app.name}, which djqueue imports at the start. If its modules of "
-                    f"that name are not for djqueue, leave {module!r} out of QUEUE_MODULES."
+                    f"In the module {app.name}.{module}, which djqueue imports at the start. If it is not for djqueue, "
+                    f"leave {module!r} out of QUEUE_MODULES."
                 )
                 raise
 
@@ -116,10 +116,8 @@ def _imported(path: str) -> ModuleType:
 def _why_misnamed(name: str) -> str:
     """Why a name can be of no command in a module; "" if it can."""
     parts = name.split(".")
-    if "<locals>" in parts:
-        return "it was declared within a function, where no other process finds it: declare it in a module"
     if "__main__" in parts:
-        return "it was declared in a script, which no other process imports: declare it in a module"
+        return "it was declared in a script, which no consumer imports: declare it in a module of an installed app"
     if len(parts) < 2 or not all(part.isidentifier() and not part.startswith("__") for part in parts):
         return "that is no dotted name of a command in a module"
     return ""

@@ -170,7 +170,7 @@ class Registry:
 
     def unfound(self) -> list[Runnable]:
         """The commands that a consumer does not find: neither imported at the start, nor found by their names."""
-        return [command for command in self._late_ones() if not is_findable(command.name)]
+        return [command for command in self._late_ones() if command.rule is None and not is_findable(command.name)]
 
     def unscheduled(self) -> list[Runnable]:
         """The commands whose schedule a consumer does not know, as their modules are not imported at the start."""

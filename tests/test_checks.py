@@ -55,7 +55,8 @@ def found(deploy=False, databases=(), tag="djqueue", **changes):
     with override_settings(**changes):
         told = run_checks(tags=[tag], include_deployment_checks=deploy, databases=databases)
     ours = [message for message in told if message.id.startswith("djqueue.")]
-    return [message for message in ours if message.id != "djqueue.W006"]  # commands of tests are in no commands.py
+    places = "djqueue.W006", "djqueue.W007"  # commands of tests are in no installed app
+    return [message for message in ours if message.id not in places]
 
 
 def ids(messages):
@@ -295,6 +296,8 @@ BAD_VALUES = {
     "QUEUE_SERIALIZER": ["yaml", ["json"]],
     "QUEUE_ACCEPT": ["json", [], ["json", "yaml"]],
     "QUEUE_MODELS": ["copy"],
+    "QUEUE_MODULES": ["tasks", ["shop.tasks"], None],
+    "QUEUE_IMPORT": ["company", ["company."], [5]],
     "QUEUE_MAX_MESSAGE_SIZE": [0, "1 MiB"],
     "QUEUE_MAX_LOST": [0, True],
     "QUEUE_UNKNOWN_AFTER": [-1, "1h"],
@@ -535,8 +538,23 @@ def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
 def test_w006_a_command_that_no_consumer_finds():
     with declared(), override_settings(QUEUES={"default": {"CLASS": MEMORY}}):
         told = [message for message in run_checks(tags=["djqueue"]) if message.id == "djqueue.W006"]
-        only("W006", told, f"{__name__}.paint", hint="commands.py of its app")
+        only("W006", told, f"{__name__}.paint", hint="QUEUE_IMPORT")
     assert "W006" not in ids(run_checks(tags=["djqueue"]))
+
+
+@pytest.mark.parametrize("allowed", [{"QUEUE_IMPORT": ["tests"]}, {"INSTALLED_APPS": ["djqueue", "tests"]}])
+def test_no_w006_for_a_command_that_a_consumer_finds_by_its_name(allowed):
+    with declared() as command, override_settings(**allowed):
+        told = [message for message in run_checks(tags=["djqueue"]) if message.id == "djqueue.W006"]
+    assert not any(command.name in message.msg for message in told)
+
+
+def test_w007_a_schedule_in_a_module_that_is_not_imported_at_the_start():
+    with override_settings(INSTALLED_APPS=["djqueue", "tests"]), declared(periodic_command, crontab(minute="*")):
+        told = [message for message in run_checks(tags=["djqueue"]) if message.id == "djqueue.W007"]
+        only("W007", told, f"{__name__}.paint", hint="commands.py or tasks.py of its app")
+        with override_settings(QUEUE_MODULES=["commands", "test_checks"]):
+            assert "W007" not in ids(run_checks(tags=["djqueue"]))
 
 
 # ---- servers

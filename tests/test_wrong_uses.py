@@ -276,7 +276,7 @@ def test_an_error_in_commands_py_names_its_app(monkeypatch, tmp_path, code, kind
     with pytest.raises(kind) as caught:
         autodiscover()
     [note] = caught.value.__notes__
-    assert note.startswith(f"In commands.py of the app {name}, which djqueue imports at the start.")
+    assert note.startswith(f"In the module {name}.commands, which djqueue imports at the start.")
     assert note.endswith("leave 'commands' out of QUEUE_MODULES.")
 
 

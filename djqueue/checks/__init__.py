@@ -87,8 +87,12 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "Give it a max_size of the consumer's threads (queue_consumer -t) plus {own}.",
     ),
     "W006": (
-        "No consumer finds {commands}: not in a commands.py of an installed app, and not imported by one.",
-        "Move it to the commands.py of its app, or import its module there.",
+        "No consumer finds {commands}: declared in a script, or in no package of an installed app.",
+        "Move it to a module of an installed app, or name the package of its module in QUEUE_IMPORT.",
+    ),
+    "W007": (
+        "No consumer knows the schedule of {commands}: its module is not imported at the start.",
+        "Import its module in {modules} of its app, or add the module's name to QUEUE_MODULES.",
     ),
     "W010": (
         "The schedule of {command}, {schedule}, has no minute: it is due at each minute of the times that it names.",

@@ -273,9 +273,14 @@ def check_schedules(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 
 @register(TAG)
 def check_places(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
-    """W006."""
+    """W006, W007."""
+    if not (is_valid("QUEUE_MODULES") and is_valid("QUEUE_IMPORT")):
+        return
     if unfound := [command.name for command in registry.unfound()]:
         yield say("W006", commands=", ".join(unfound))
+    if unscheduled := [command.name for command in registry.unscheduled()]:
+        modules = " or ".join(f"{module}.py" for module in conf.get("QUEUE_MODULES"))
+        yield say("W007", commands=", ".join(unscheduled), modules=modules or "commands.py")
 
 
 @register(TAG)

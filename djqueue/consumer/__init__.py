@@ -96,7 +96,7 @@ class Consumer:
         follow_connections()
         autodiscover()
         if not registry:
-            say(logging.WARNING, "There are no commands: they live in commands.py of the apps in INSTALLED_APPS")
+            say(logging.WARNING, "There are no commands: no app in INSTALLED_APPS has one in a module of QUEUE_MODULES")
         if not self._stores_answer():
             return STORE_UNREACHABLE
         supervisor = self._supervisor = Supervisor(self, limit)
