@@ -23,6 +23,7 @@ _NAMES = {
     "djqueue.policies.outcomes": "Backoff RetryPolicy",
     "djqueue.discovery": "autodiscover",
     "djqueue.results": "Result",
+    "djqueue.tasks.declaring": "task",
     "djqueue.running.context": "current_batch current_message",
     "djqueue.timetables": "crontab",
     "djqueue.wiring": "queues",
@@ -68,6 +69,7 @@ __all__ = [
     "queues",
     "register_event_consumer",
     "register_metadata_producer_consumer",
+    "task",
 ]
 
 if TYPE_CHECKING:
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
     from djqueue.policies.outcomes import Backoff, RetryPolicy
     from djqueue.results import Result
     from djqueue.running.context import current_batch, current_message
+    from djqueue.tasks.declaring import task
     from djqueue.timetables import crontab
     from djqueue.wiring import queues
 

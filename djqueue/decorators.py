@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import singledispatch
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from djqueue.enqueueing.batch import BatchFunction
@@ -83,10 +84,16 @@ def periodic_command(
     policy = Policy.of(**options)
 
     def decorate(func: Callable[P, R]) -> PeriodicCommand[P, R]:
-        _refuse_arguments(_module_level(func))
-        return declare(func, policy, PeriodicCommand, schedule, rule)
+        return make_periodic(func, policy, schedule, rule)  # type: ignore[no-any-return]
 
     return decorate
+
+
+@singledispatch
+def make_periodic(func: Any, policy: Policy, *rest: Any) -> Any:
+    """Register the periodic command of a function, or of another object that is decorated with a schedule."""
+    refuse_arguments(_module_level(func))
+    return declare(func, policy, PeriodicCommand, *rest)
 
 
 def _schedule(given: Any, every: object) -> Callable[[datetime], bool]:
@@ -114,7 +121,8 @@ def declare(func: Callable, policy: Policy, kind: type[C], *rest: Any) -> C:
     return command
 
 
-def _refuse_arguments(func: Callable) -> None:
+def refuse_arguments(func: Callable) -> None:
+    """Raises TypeError for a function that cannot be called without arguments."""
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(func).parameters.values()
     required = [p.name for p in parameters if p.default is p.empty and p.kind not in variadic]

@@ -117,6 +117,18 @@ class CommandFailed(QueueError):
         self.reason, self.status, self.errors = reason, status, errors or []
 
 
+class CommandExpired(CommandFailed):
+    """The time to live of a message was over before it began."""
+
+
+class CommandCancelled(CommandFailed):
+    """A message was cancelled before it ran."""
+
+
+class CommandLost(CommandFailed):
+    """The workers of a message died with it, as often as ``max_lost`` allows."""
+
+
 # ---- what a command raises to decide what becomes of its message
 
 

@@ -28,6 +28,14 @@ MOST_UNKNOWN = 1000
 """How many names of commands that were not found are remembered."""
 
 
+class Observer(Protocol):
+    """Is told of each attempt at a call of its command through Django's tasks; a job is what runs."""
+
+    def begun(self, job: Any) -> None: ...
+    def returned(self, value: Any) -> Any: ...
+    def ended(self, job: Any, verdict: Any) -> None: ...
+
+
 class Runnable(Protocol):
     """The part of a command that the registry needs; :class:`djqueue.enqueueing.command.Command` has it."""
 
@@ -36,6 +44,7 @@ class Runnable(Protocol):
     policy: Policy
     batched: bool
     is_async: bool
+    observer: Observer | None
 
     @property
     def rule(self) -> Rule | None: ...

@@ -173,11 +173,13 @@ class Result:
         queue = self._queue
         if self.enqueued is None and queue.on_commit and transaction.get_connection(queue.on_commit).in_atomic_block:
             raise RuntimeError("cancel() of a message that is not sent yet: it is when this transaction commits.")
+        record = self._record()
         if not queue.remove([self.id]):
             ask_to_stop(queue, self.id)
             if not queue.remove([self.id]):  # the message may have gone back to the queue just now
                 return False
-        record_cancelled(queue, self.id, seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL"))
+        keep = seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL")
+        record_cancelled(queue, self.id, keep, None if record is None else record.entry)
         return True
 
     @property

@@ -20,7 +20,7 @@ from django.utils import timezone
 from djqueue import timetables
 from djqueue.backends.base import BaseQueue, Entry
 from djqueue.backends.collections import Collection
-from djqueue.enqueueing.command import Call, Command
+from djqueue.enqueueing.command import Call, Command, as_command
 from djqueue.enqueueing.producer import encoded, refuse_what_it_cannot
 from djqueue.exceptions import NotSupported
 from djqueue.hints import IN_A_SCHEDULE, option_hint
@@ -136,7 +136,7 @@ def _prepared(target: Command, args: Sequence[Any], kwargs: dict[str, Any] | Non
 
 def _meant(command: AnyCommand) -> tuple[Command, Policy]:
     name = f"{command.__module__}.{command.__qualname__}" if isinstance(command, type) else command
-    found = registry.find(name) if isinstance(name, str) else name
+    found = as_command(registry.find(name) if isinstance(name, str) else name)
     if not isinstance(found, Command):
         raise TypeError(f"{found!r} is no command: give one, with using(...) or without, or its name.")
     return found.declared, found.policy

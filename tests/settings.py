@@ -3,6 +3,8 @@
 from importlib.util import find_spec
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import django
+
 from tests.support import servers
 
 if find_spec("pymysql"):
@@ -51,6 +53,8 @@ DATABASES = {"default": sqlite("default.sqlite3")}
 DATABASES |= {kind: server(kind) for kind in ENGINES if available(kind)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.app"]
+if django.VERSION < (6, 0) and find_spec("django_tasks"):
+    INSTALLED_APPS.append("django_tasks")
 SECRET_KEY = "only-for-the-tests-of-djqueue-0123456789-abcdefghijklmnopqrstuvwxyz"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 TIME_ZONE = "UTC"

@@ -25,7 +25,7 @@ LAYERS = [
     {"discovery", "registry", "running"},
     {"enqueueing", "results"},
     {"decorators", "classes", "deferrable"},
-    {"schedules", "consumer"},
+    {"schedules", "consumer", "tasks"},
     {"", "apps", "checks", "logs", "management", "operations", "testing", "pytest_plugin"},
 ]
 """Packages and modules from the ground up; a name stands for what is inside of it and not named itself."""

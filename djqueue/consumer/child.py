@@ -78,6 +78,7 @@ def _run(given: ChildInput, writer: FrameWriter) -> None:
     class ChildControl(Control):
         patience = given.patience
         stopping = False
+        owner = given.owner
 
         def begin(self, policy: Policy) -> None:
             _await_permission(writer)

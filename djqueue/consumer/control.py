@@ -16,6 +16,7 @@ from djqueue.consumer.loop import Loop, PerServer, alike, run_all
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
 from djqueue.policies.policy import Policy
+from djqueue.running.attempts import Attempt, note
 from djqueue.running.context import Control
 from djqueue.running.result_store import Progress, are_cancelled, is_cancelled, report_progress
 from djqueue.running.settle import proof_of
@@ -85,7 +86,8 @@ class ControlChannel(Loop):
 
     def tick(self) -> float:
         self._begin_all()
-        self._note_what_lasts()
+        self._begin_what_lasts()
+        self._note_attempts()
         for held in [held for held in list(self._watched) if held not in self._in_flight]:
             del self._watched[held]
         now = time.monotonic()
@@ -103,13 +105,21 @@ class ControlChannel(Loop):
             for told in waiting.values():
                 told.set()
 
-    def _note_what_lasts(self) -> None:
+    def _begin_what_lasts(self) -> None:
         """Note in the store what began without a note and still runs: from now on it is lost if this process dies."""
+        run_all(alike([held for held in self._lasting() if not held.lease.begun], _queue_of), self._begin_some)
+
+    def _note_attempts(self) -> None:
+        """Note who runs calls through Django's tasks: results tell it while they run, and if this process dies."""
+        unknown = [held for held in self._lasting() if held.attempts and not held.noted and not held.lost]
+        run_all(alike(unknown, _queue_of), _note_some)
+
+    def _lasting(self) -> list[Held]:
+        """What has run for a while."""
         before = clock() - NOTED
         ours = [held for held in self._in_flight if id(held.queue) in self._ours]
-        running = [held for held in ours if held.policy and held.verdict is None and not held.lease.begun]
-        lasting = [held for held in running if held.began is not None and held.began <= before]
-        run_all(alike(lasting, _queue_of), self._begin_some)
+        running = [held for held in ours if held.policy and held.verdict is None]
+        return [held for held in running if held.began is not None and held.began <= before]
 
     def _begin_some(self, some: Sequence[Held]) -> None:
         begun = {proof_of(lease): lease for lease in some[0].queue.begin([held.lease for held in some])}
@@ -136,14 +146,20 @@ class ControlChannels(PerServer[ControlChannel]):
     """The control channels of a consumer; they make the controls of its commands."""
 
     def __init__(
-        self, servers: Iterable[Sequence[BaseQueue]], in_flight: InFlight, shorten: Callable[[], None], patience: int
+        self,
+        servers: Iterable[Sequence[BaseQueue]],
+        in_flight: InFlight,
+        shorten: Callable[[], None],
+        patience: int,
+        owner: str = "",
     ):
         super().__init__(servers, lambda queues: ControlChannel(queues, in_flight))
         self._shorten = shorten
         self._patience = patience
+        self._owner = owner
 
     def control(self, held: Held) -> ConsumerControl:
-        return ConsumerControl(held, self.of(held.queue), self._shorten, self._patience)
+        return ConsumerControl(held, self.of(held.queue), self._shorten, self._patience, self._owner)
 
     def saw_through(self, held: Held) -> None:
         self.of(held.queue).saw_through(held)
@@ -162,6 +178,12 @@ def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:
         held.cancelled = was
 
 
+def _note_some(some: Sequence[Held]) -> None:
+    note(some[0].queue, [(held.lease.entry, held.attempts[-1]) for held in some if held.attempts])
+    for held in some:
+        held.noted = True
+
+
 def _queue_of(held: Held) -> int:
     return id(held.queue)
 
@@ -169,8 +191,17 @@ def _queue_of(held: Held) -> int:
 class ConsumerControl(Control):
     """Answers the questions of a command at once, from what the consumer knows."""
 
-    def __init__(self, held: Held, control_channel: ControlChannel, shorten: Callable[[], None], patience: int = 1):
-        self.queue, self.lease, self._held = held.queue, held.lease, held
+    owner = ""
+
+    def __init__(
+        self,
+        held: Held,
+        control_channel: ControlChannel,
+        shorten: Callable[[], None],
+        patience: int = 1,
+        owner: str = "",
+    ):
+        self.queue, self.lease, self._held, self.owner = held.queue, held.lease, held, owner
         self._channel, self._shorten, self.patience = control_channel, shorten, patience
         self._counted, self._left = held.lease, held.since
 
@@ -183,6 +214,20 @@ class ConsumerControl(Control):
         if policy.time_limit is not None:
             grace = seconds(conf.get("QUEUE_TIME_LIMIT_GRACE"), "QUEUE_TIME_LIMIT_GRACE")
             self._held.ends = clock() + policy.time_limit + grace
+
+    @property
+    def started(self) -> float:
+        held = self._held
+        waited = 0.0 if held.began is None else max(0.0, held.began - held.since)
+        return held.lease.claimed + waited
+
+    @property
+    def attempts(self) -> Sequence[Attempt] | None:  # type: ignore[override]
+        return self._held.attempts
+
+    @attempts.setter
+    def attempts(self, attempts: Sequence[Attempt] | None) -> None:
+        self._held.attempts = attempts
 
     def describe(self, description: str) -> None:
         self._held.description = description

@@ -10,6 +10,7 @@ from threading import Thread
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
+from djqueue.running.attempts import Attempt
 from djqueue.running.reporting import report
 from djqueue.utils import clock
 
@@ -44,6 +45,10 @@ class Held:
     """The moment at which it is given up, if it has a time limit."""
     reported: float = 0.0
     """When its progress was last taken to the store (monotonic)."""
+    attempts: Sequence[Attempt] | None = None
+    """Of a call through Django's tasks: its attempts, once it runs."""
+    noted: bool = False
+    """Whether the store knows who runs it."""
     cancelled: bool = False
     """Whether its result was cancelled; known if the message ran before, or if its command asked."""
     verdict: Verdict | None = None

@@ -20,7 +20,7 @@ from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
 from djqueue.policies.policy import Policy
 from djqueue.running.context import Control
-from djqueue.running.executor import declared
+from djqueue.running.executor import declared, note_attempts
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
@@ -46,6 +46,8 @@ class ChildInput:
     thread: str
     level: int
     """From which on its records are logged."""
+    owner: str
+    """The name of the consumer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +136,13 @@ class Child:
         try:
             lease = replace(held.lease, token=None)
             thread, level = threading.current_thread().name, logging.getLogger("djqueue").getEffectiveLevel()
-            self._send(pickle.dumps(ChildInput(held.queue.alias, lease, self._control.patience, thread, level)))
+            asked = ChildInput(held.queue.alias, lease, self._control.patience, thread, level, self._control.owner)
+            self._send(pickle.dumps(asked))
             self._next()
             is_ready = True
             told = self._next()
             if told == BEGINS:
+                note_attempts(held.queue, held.lease.entry, self._policy, self._control)
                 self._control.begin(self._policy)
                 self._send(GO)
                 told = self._next()
@@ -151,7 +155,7 @@ class Child:
             if not is_ready:
                 return _not_begun(held, f"its process could not begin: {death}")
             verdict = self._policy.judge_loss(held.lease.entry, str(death))
-            return reported(held, verdict._replace(keep=self._policy.keeps_result))
+            return reported(held, verdict._replace(keep=self._policy.keeps_result, attempts=held.attempts))
 
     def _send(self, text: bytes) -> None:
         try:

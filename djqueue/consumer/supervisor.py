@@ -58,7 +58,7 @@ class Supervisor:
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         patience = PATIENCE if options.isolate else 1
-        self.control_channels = ControlChannels(servers, self.in_flight, self._extend, patience)
+        self.control_channels = ControlChannels(servers, self.in_flight, self._extend, patience, consumer.name)
         self.settlers = Settlers(
             servers,
             lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._look_now),
@@ -236,7 +236,8 @@ class Supervisor:
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.command), plain(entry.id)
         tell(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
-        verdict = judged(policy, error, entry)._replace(seconds=ran, keep=policy.keeps_result)
+        verdict = judged(policy, error, entry)._replace(seconds=ran)
+        verdict = verdict._replace(keep=policy.keeps_result, attempts=held.attempts)
         report(held.queue, held.lease, verdict)
         self.settlers.finish(held, verdict)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
@@ -18,7 +19,7 @@ from djqueue.hints import ON_A_COMMAND, missing
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
-from djqueue.registry import registered, registry
+from djqueue.registry import Observer, registered, registry
 from djqueue.results import Result
 from djqueue.timetables import Rule
 from djqueue.utils import as_asked, takes
@@ -42,6 +43,10 @@ class Command(Generic[P, R]):
     """Whether all calls that are sent together are put together, or none."""
     kept = False
     """Whether a worker keeps an object for it, between its batches."""
+    task: Any = None
+    """The task of Django's that it was made of."""
+    observer: Observer | None = None
+    """Is told of each attempt at a call through Django's tasks."""
     sample_call: ClassVar[Arguments | None] = None
     """A call that functions of the arguments must take, if the signature does not tell it."""
     rule: Rule | None = None
@@ -239,6 +244,12 @@ def with_policy(command: C, policy: Policy) -> C:
     changed = object.__new__(type(command))
     changed.__dict__.update(command.__dict__, policy=policy)
     return changed
+
+
+@singledispatch
+def as_command(given: object) -> Any:
+    """The command that stands for an object, as for a task of Django; the object itself if there is none."""
+    return given
 
 
 class PeriodicCommand(Command[P, R]):

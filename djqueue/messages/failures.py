@@ -40,11 +40,12 @@ def with_error(
     exception: BaseException | None = None,
     owner: str = "",
     description: str = "",
+    seconds: float = 0.0,
 ) -> str:
     """The errors with one more record; the oldest ones give way.
 
     ``at`` is epoch seconds, ``attempt`` the number of the start, ``owner`` the name of the consumer that ran it,
-    ``description`` what the command says of its call.
+    ``description`` what the command says of its call, ``seconds`` how long it ran.
     """
     record: dict[str, Any] = {
         "at": round(at, 3),
@@ -58,6 +59,8 @@ def with_error(
     }
     if description:
         record["description"] = description
+    if seconds:
+        record["seconds"] = round(seconds, 3)
     return json.dumps([*errors_of(errors)[1 - MOST_RECORDS :], record])
 
 

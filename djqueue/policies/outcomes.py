@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import timedelta
@@ -117,6 +117,8 @@ class Verdict(NamedTuple):
     """1 if the process or the thread that ran it was seen to die."""
     keep: float = 0.0
     """For how many seconds its result is kept; 0 if it was not requested."""
+    attempts: Sequence[Any] | None = None
+    """Of a call through Django's tasks: its attempts, with workers and moments; its result tells all of the call."""
     packed: bytes = b""
     """The result as it is kept. It is encoded where it was made: a slow encoding delays no other message."""
 
@@ -137,7 +139,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     if is_new or effect.final or verdict.exception is not None:
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it
         about: dict[str, Any] = {"reason": verdict.reason, "exception": verdict.exception, "owner": owner}
-        about |= {"description": verdict.description}
+        about |= {"description": verdict.description, "seconds": verdict.seconds}
         changes["errors"] = with_error(entry.errors, at=at, attempt=entry.attempts, **about)
     return replace(lease, entry=replace(entry, **changes))
 

@@ -218,6 +218,10 @@ WINDOWS = 10
 LEAST_WAIT = 0.1
 """Seconds that pass at least before the start that a command asks for: none of them can keep a worker busy alone."""
 _USUAL_BACKOFF = Backoff()
+LOST = "worker died"
+"""How the reason begins of a message that failed because its workers died."""
+TASK = "task"
+"""The field of a policy that travels and is no option."""
 
 PerCall = float | Any
 """A number, or a function that is asked for one at each call: what reads it later finds a number."""
@@ -266,6 +270,9 @@ class Policy:
     describe: Callable[..., Any] | None = None
     sensitive: tuple[str, ...] | bool = ()
     """The names of parameters whose values are shown as ``***``; True: of all."""
+    task: tuple[str, str] | None = None
+    """Of a call through Django's tasks: the alias of the backend and the name of the queue there. Its result then
+    tells all of the call: arguments, attempts, moments."""
 
     needs: frozenset[str] = field(init=False, repr=False, compare=False)
     """What a backend must be able to do for this policy."""
@@ -374,13 +381,14 @@ class Policy:
             if getattr(self, name) != getattr(declared, name):
                 raise ValueError(f"{name}= says how all calls are shown: give it where the command is declared.")
         changed = (name for name in TRAVELS if getattr(self, name) != getattr(declared, name))
-        return {name: TRAVELS[name][0](getattr(self, name)) for name in changed}
+        carried = {name: TRAVELS[name][0](getattr(self, name)) for name in changed}
+        return carried if self.task == declared.task else carried | {TASK: self.task}
 
     # ---- at the run
 
     def with_overrides(self, carried: Mapping[str, Any]) -> Policy:
         """The policy of one message. Raises ImportError, TypeError or ValueError."""
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {} if TASK not in carried else {TASK: _task(carried[TASK])}
         for name in carried.keys() & TRAVELS.keys():
             value = TRAVELS[name][1](carried[name])
             changes |= {name: None} if value is None else OPTIONS[name](value)
@@ -494,8 +502,13 @@ class Policy:
         return seconds(kept, "QUEUE_RESULT_TTL") if kept else 0.0
 
 
+def _task(carried: Any) -> tuple[str, str]:
+    alias, queue_name = carried
+    return str(alias), str(queue_name)
+
+
 def _lost(count: int) -> str:
-    return f"worker died: {count} attempts never reported"
+    return f"{LOST}: {count} attempts never reported"
 
 
 def _sole(exception: BaseException) -> BaseException:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
@@ -23,6 +25,7 @@ from djqueue.messages.failures import LONGEST_REASON
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable
+from djqueue.running.attempts import Attempt
 from djqueue.running.result_store import Progress, is_cancelled, report_progress
 from djqueue.utils import ChildrenEnd, run_in_parent, tell
 
@@ -44,11 +47,23 @@ class Control:
     """How many times ``max_lost`` starts may be lost while no process saw them end."""
     throttled = False
     """Whether it has a slot in which it is to begin."""
+    attempts: Sequence[Attempt] | None = None
+    """Of a call through Django's tasks: its attempts, this one too."""
 
     def __init__(self, queue: BaseQueue, lease: Lease | None):
         self.queue = queue
         self.lease = lease
         self._is_lost = False
+
+    @property
+    def owner(self) -> str:
+        """The name of the consumer, or of the process."""
+        return f"{socket.gethostname()}:{os.getpid()}"
+
+    @property
+    def started(self) -> float:
+        """When it begins, by the clock of the store (epoch seconds)."""
+        return self.queue.now() if self.lease is None else self.lease.claimed
 
     @property
     def stopping(self) -> bool:

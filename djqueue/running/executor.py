@@ -9,8 +9,11 @@ from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import replace
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, NamedTuple, cast
+
+from asgiref.sync import sync_to_async
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
@@ -18,9 +21,10 @@ from djqueue.backends.entries import log_extra
 from djqueue.exceptions import BadSignature, InvalidMessage, TimeLimitExceeded, UnknownCommand
 from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import begin_at_the_command, kind_of, release, text_of
-from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now
+from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settled
 from djqueue.policies.policy import Policy
-from djqueue.registry import Runnable, registry
+from djqueue.registry import Observer, Runnable, registry
+from djqueue.running.attempts import Attempt, attempts_of
 from djqueue.running.context import Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
@@ -46,6 +50,8 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
     first = jobs[0]
     if signals.started.receivers or logger.isEnabledFor(logging.DEBUG):
         _announce(jobs)
+    if (observer := _observer_of(first)) is not None:
+        return [_attempt_observed(first, observer, context, slot)]
     try:
         if first.command.batched:
             results = context.run(results_of, jobs, slot)
@@ -53,6 +59,30 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
         return [_done(first, context.run(call, jobs, first.command.func, first.args, first.kwargs, slot.await_))]
     except BaseException as error:  # sys.exit() in a command must not end the worker
         return [_failed(job, error) for job in jobs]
+
+
+def _observer_of(job: Job) -> Observer | None:
+    """Who is to be told of this attempt, if its call came through Django's tasks."""
+    return None if job.policy.task is None else job.command.observer
+
+
+def _attempt_observed(job: Job, observer: Observer, context: Context, slot: HandlerSlot) -> Verdict:
+    """:func:`attempt` for a call through Django's tasks."""
+    run = partial(_begin_and_call, job, observer)
+    try:
+        value = context.run(call, [job], run, job.args, job.kwargs, slot.await_)
+        verdict = _done(job, observer.returned(value))
+    except BaseException as error:
+        verdict = _failed(job, error)
+        context.run(observer.ended, job, verdict)  # here, where log records find the exception
+    else:
+        context.run(observer.ended, job, verdict)
+    return verdict
+
+
+def _begin_and_call(job: Job, observer: Observer, /, *args: Any, **kwargs: Any) -> Any:
+    observer.begun(job)
+    return job.command.func(*args, **kwargs)
 
 
 def _announce(jobs: Sequence[Job]) -> None:
@@ -140,7 +170,7 @@ def _conclude(
         _tell_overrun(jobs[0], verdicts[jobs[0].place])
     for job in jobs:
         if job.keep:
-            verdicts[job.place] = _kept(queue, leases[job.place], job.keep, verdicts[job.place])
+            verdicts[job.place] = _kept(queue, leases[job.place], job, verdicts[job.place])
     if len(verdicts) == 1 and not controls[0].given_up and report_done(queue, leases[0].entry, verdicts[0]):
         return
     told = []
@@ -178,6 +208,8 @@ def begin(queue: BaseQueue, lease: Lease, control: Control) -> Begun | Verdict:
         if jobs:
             _announce(jobs)
             context.run(enter, jobs)
+            if (observer := _observer_of(jobs[0])) is not None:
+                context.run(observer.begun, jobs[0])
             return Begun(queue, lease, control, jobs[0], context)
     except BaseException as error:
         verdicts[0] = _failed(jobs[0], error)
@@ -188,12 +220,28 @@ def begin(queue: BaseQueue, lease: Lease, control: Control) -> Begun | Verdict:
 async def run_begun(begun: Begun) -> Verdict:
     """Run what :func:`begin` began, in a task of its context; a verdict."""
     job = begun.job
-    try:
-        verdicts = [_done(job, await acall(job))]
-    except BaseException as error:
-        verdicts = [_failed(job, error)]
+    if (observer := _observer_of(job)) is not None:
+        verdicts = [await _run_observed(job, observer)]
+    else:
+        try:
+            verdicts = [_done(job, await acall(job))]
+        except BaseException as error:
+            verdicts = [_failed(job, error)]
     _conclude(begun.queue, [begun.lease], [begun.control], copy_context(), [job], verdicts)
     return verdicts[0]
+
+
+async def _run_observed(job: Job, observer: Observer) -> Verdict:
+    """What :func:`run_begun` does, for a call through Django's tasks."""
+    ended = sync_to_async(observer.ended)  # it may use the database
+    try:
+        verdict = _done(job, observer.returned(await acall(job)))
+    except BaseException as error:
+        verdict = _failed(job, error)
+        await ended(job, verdict)
+    else:
+        await ended(job, verdict)
+    return verdict
 
 
 def _begun_together(
@@ -216,10 +264,10 @@ def _begun_together(
     return jobs
 
 
-def _kept(queue: BaseQueue, lease: Lease, keep: float, verdict: Verdict) -> Verdict:
+def _kept(queue: BaseQueue, lease: Lease, job: Job, verdict: Verdict) -> Verdict:
     """The verdict with the result as it is kept; a failure is not fully known before it is settled."""
-    packed = packed_end(queue, lease, verdict) if verdict.outcome is DONE else b""
-    return verdict._replace(keep=keep, packed=packed)
+    verdict = verdict._replace(keep=job.keep, attempts=job.control.attempts)
+    return verdict._replace(packed=packed_end(queue, lease, verdict)) if verdict.outcome is DONE else verdict
 
 
 def _tell_overrun(job: Job, verdict: Verdict) -> None:
@@ -245,7 +293,8 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         if verdict is None and entry.attempts > 1:
             verdict = _cancelled(control)
         if verdict is not None:
-            return verdict._replace(keep=keep)
+            return _not_run(Job(queue, entry, envelope, command, policy, control, (), {}, keep), verdict)
+        note_attempts(queue, entry, policy, control)
         args, kwargs = envelope.arguments()  # reads model instances
         if command.batched:
             args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
@@ -264,6 +313,25 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         job.description = description
         control.describe(description)
     return job
+
+
+def _not_run(job: Job, verdict: Verdict) -> Verdict:
+    """The verdict on a message that is not run any more, with what its result needs."""
+    job.control.attempts = _earlier(job.queue, job.entry, job.policy)
+    if (observer := _observer_of(job)) is not None:
+        observer.ended(job, verdict)
+    return verdict._replace(keep=job.keep, attempts=job.control.attempts)
+
+
+def note_attempts(queue: BaseQueue, entry: Entry, policy: Policy, control: Control) -> None:
+    """Have the control know the attempts at a call through Django's tasks, this one too."""
+    if (earlier := _earlier(queue, entry, policy)) is not None:
+        control.attempts = [*earlier, Attempt(control.owner, control.started)]
+
+
+def _earlier(queue: BaseQueue, entry: Entry, policy: Policy) -> Sequence[Attempt] | None:
+    """The attempts before this one; None unless the call came through Django's tasks."""
+    return None if policy.task is None else attempts_of(queue, entry, entry.attempts - 1)
 
 
 def _cancelled(control: Control) -> Verdict | None:
@@ -330,22 +398,45 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy
     A retry is run at once; the last exception reaches the caller.
     """
     entry = replace(entry, lane="", gate="")
+    if policy.task is not None:
+        run_task_inline(queue, entry, command, policy)
+        return
     envelope, verdict = open_entry(queue, entry), Verdict(Outcome.RETRY)
     while verdict.outcome.effect.again:
         entry = replace(entry, attempts=entry.attempts + 1)
         try:
             verdict = Verdict(DONE, value=_value_of(queue, entry, envelope, command, policy))
         except Exception as error:
-            verdict = policy.on_exception(error, entry)
-            is_asked = verdict.outcome.effect.again and verdict.exception is None
-            if is_asked and entry.attempts >= policy.most_attempts:
-                # There is no wait in between, so asking for another run is bounded like a failure.
-                verdict = verdict._replace(outcome=Outcome.FAILED)
+            verdict = _judged_inline(policy, error, entry)
             entry = replace(entry, failures=entry.failures + (verdict.exception is not None))
             if verdict.outcome is Outcome.FAILED:
                 _record(queue, entry, verdict, policy)
                 raise
     _record(queue, entry, verdict, policy)
+
+
+def run_task_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy) -> None:
+    """Eager mode for a call through Django's tasks: its exception is in its result, and does not reach the caller."""
+    entry, verdict = replace(entry, created=queue.now()), Verdict(Outcome.RETRY)
+    envelope, slot = open_entry(queue, entry), HandlerSlot(_await_anywhere)
+    while verdict.outcome.effect.again:
+        entry = replace(entry, attempts=entry.attempts + 1)
+        control = Control(queue, None)
+        note_attempts(queue, entry, policy, control)
+        job = Job(queue, entry, envelope, command, policy, control, *envelope.arguments())
+        [verdict] = attempt([job], copy_context(), slot)
+        if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
+            verdict = verdict._replace(outcome=Outcome.FAILED)
+        entry = settled(Lease(entry), verdict, control.owner).entry
+    _record(queue, entry, verdict._replace(attempts=control.attempts), policy)
+
+
+def _judged_inline(policy: Policy, error: Exception, entry: Entry) -> Verdict:
+    """There is no wait in between, so asking for another run is bounded like a failure."""
+    verdict = policy.on_exception(error, entry)
+    is_asked = verdict.outcome.effect.again and verdict.exception is None
+    is_last = is_asked and entry.attempts >= policy.most_attempts
+    return verdict._replace(outcome=Outcome.FAILED) if is_last else verdict
 
 
 def _value_of(queue: BaseQueue, entry: Entry, envelope: Envelope, command: Runnable, policy: Policy) -> object:

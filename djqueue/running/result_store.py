@@ -12,7 +12,8 @@ from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
 from djqueue.exceptions import InvalidMessage, NoResult
 from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
 from djqueue.messages.failures import LONGEST_REASON, errors_of, kind_of, text_of
-from djqueue.policies.outcomes import Verdict
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.running.attempts import written
 from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ LOST = "%s returned a value of the type %s, which cannot be kept: %s. Return Non
 RESULT, PROGRESS, CANCEL = "result", "progress", "cancel"
 """The kinds of records that are kept of a message."""
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
+CALL = "call"
+"""The part of a record that tells all of a call through Django's tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,21 @@ def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
         told["value"] = verdict.value
     else:
         told |= {"reason": verdict.reason, "errors": errors_of(lease.entry.errors)}
+    if verdict.attempts is not None:
+        told |= _whole_call(lease, verdict)
     return _packed_end(queue, lease.entry.id, told, lease.entry.command)
+
+
+def _whole_call(lease: Lease, verdict: Verdict) -> dict[str, Any]:
+    """What is kept beside the end of a call through Django's tasks: its message, and its moments (epoch seconds)."""
+    entry, attempts = lease.entry, verdict.attempts or ()
+    began = max([lease.claimed, *(one.started for one in attempts if one.started is not None)])
+    fields = ("body", "created", "priority", "run_at")
+    told = {name: getattr(entry, name) for name in fields}
+    return {
+        CALL: told | {"attempts": written(attempts), "finished": began + verdict.seconds},
+        "errors": errors_of(entry.errors),
+    }
 
 
 def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:
@@ -95,9 +112,11 @@ def _is_since(asked: bytes | None, entry: Entry) -> bool:
         return False
 
 
-def record_cancelled(queue: BaseQueue, id: str, keep: float) -> None:
-    """Keep for ``keep`` seconds that a message was cancelled before it ran."""
-    told = {"status": CANCELLED, "reason": "cancelled before it ran"}
+def record_cancelled(queue: BaseQueue, id: str, keep: float, entry: Entry | None = None) -> None:
+    """Keep for ``keep`` seconds that a message was cancelled before it ran, and the message if it is given."""
+    told: dict[str, Any] = {"status": CANCELLED, "reason": "cancelled before it ran"}
+    if entry is not None:
+        told |= _whole_call(Lease(entry, claimed=queue.store.now()), Verdict(Outcome.DISCARDED))
     queue.store.put(f"{RESULT}:{id}", _packed_end(queue, id, told), keep)
 
 
@@ -112,18 +131,24 @@ def _packed(queue: BaseQueue, kind: str, id: str, told: dict[str, Any], **limits
 def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any], command: str = "") -> bytes:
     """The record as signed bytes; without the value, or the errors, if they cannot be kept."""
     try:
-        return _packed(queue, RESULT, id, told, max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"))
+        return _packed(queue, RESULT, id, told, max_size=_most(CALL in told))
     except BaseException as error:  # a value may do anything while it is pickled
         why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
         if "value" in told:
             extra = {"message_id": id, "command": command, "queue": queue.alias, "event": "result_lost"}
             tell(logger, logging.WARNING, LOST, plain(command), kind_of(told["value"]), text_of(error), extra=extra)
         rest = {name: value for name, value in told.items() if name not in ("value", "errors")}
-        return _packed(queue, RESULT, id, {"reason": why, **rest})
+        return _packed(queue, RESULT, id, {"reason": why, **rest}, max_size=max(DEFAULT_MAX_SIZE, _most(True)))
+
+
+def _most(with_call: bool) -> int:
+    """The bytes that a record may have; one with its call has the message in it, which serializers may make longer."""
+    most: int = conf.get("QUEUE_MAX_MESSAGE_SIZE")
+    return 3 * most if with_call else most
 
 
 def _unpacked(queue: BaseQueue, kind: str, id: str, value: bytes) -> dict[str, Any]:
-    accept, most = conf.get("QUEUE_ACCEPT"), max(DEFAULT_MAX_SIZE, conf.get("QUEUE_MAX_MESSAGE_SIZE"))
+    accept, most = conf.get("QUEUE_ACCEPT"), max(DEFAULT_MAX_SIZE, _most(with_call=True))
     try:
         return unpack_item(value, id=id, queue=_bound_to(queue, kind), accept=accept, max_size=most)
     except InvalidMessage as error:

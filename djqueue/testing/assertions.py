@@ -17,7 +17,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
-from djqueue.enqueueing.command import Call, Command
+from djqueue.enqueueing.command import Call, Command, as_command
 from djqueue.enqueueing.producer import OnceCommitted, _put_or_report, _signal
 from djqueue.exceptions import UnknownCommand
 from djqueue.policies.policy import Policy
@@ -195,6 +195,7 @@ class Wanted:
 
     @classmethod
     def of(cls, command: AnyCommand | None, args, kwargs, queue_name, delay, priority) -> Wanted:
+        command = as_command(command)
         if isinstance(command, Command) and command is not command.declared and queue_name is None:
             queue_name = command.policy.queue_name
         if isinstance(command, QueueCommand):

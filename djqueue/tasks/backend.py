@@ -1,0 +1,329 @@
+"""The backend of Django's tasks: a task becomes a command, and what became of its message becomes a result."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, cast
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import transaction
+
+from djqueue import conf
+from djqueue.backends.base import BaseQueue
+from djqueue.decorators import make_periodic, refuse_arguments
+from djqueue.enqueueing.command import Command, PeriodicCommand, as_command, with_policy
+from djqueue.enqueueing.producer import Call, refuse_what_it_cannot, when_committed
+from djqueue.exceptions import NotSupported, UnknownCommand
+from djqueue.policies.policy import Policy
+from djqueue.registry import Observer, Runnable, registry
+from djqueue.results import Result
+from djqueue.tasks.compat import (
+    PACKAGE,
+    BaseTaskBackend,
+    InvalidTask,
+    InvalidTaskBackend,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    normalize_json,
+    task_enqueued,
+)
+from djqueue.tasks.declaring import DjqueueTask, TaskDeclarer
+from djqueue.tasks.results import ID, find, moment_of, task_result
+from djqueue.tasks.running import OBSERVER, function_of, send
+from djqueue.utils import near_and_all
+from djqueue.wiring import queues
+
+RESULT_TTL = 86_400.0
+"""Seconds for which the result of a task is kept, unless an option or a setting says otherwise."""
+OF_THE_TASK = {
+    "priority": "give it to the decorator, or to using()",
+    "run_after": "it is for one call: give it to using()",
+    "batch": "a task is given one call at a time; a function of batches is a queue_command",
+    "idle_timeout": "it is for the classes of BatchCommand",
+}
+"""Options that the tasks of a backend cannot share, and where they go."""
+
+
+class TaskCommand(Command):
+    """The command that a task becomes."""
+
+    observer: Observer | None = OBSERVER
+
+    def __init__(self, task: Task, policy: Policy, *rest: Any):
+        super().__init__(function_of(task), policy, *rest)
+        self.task = task
+
+
+class PeriodicTaskCommand(TaskCommand, PeriodicCommand):
+    """The command of a task with a schedule."""
+
+
+class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
+    """Tasks wait in the queues of djqueue, and its consumers run them.
+
+    ``OPTIONS`` are options of :func:`djqueue.queue_command` for all tasks of this backend. A task goes to the queue
+    whose alias in ``QUEUES`` of djqueue is its ``queue_name``; if there is none, to ``OPTIONS["queue_name"]``.
+    """
+
+    task_class = DjqueueTask
+    supports_async_task = True
+
+    def __init__(self, alias: str, params: dict[str, Any]):
+        super().__init__(alias, params)
+        self.policy = _policy_of(alias, self.options)
+
+    # ---- what it can do: as much as each of its queues
+
+    @property
+    def supports_defer(self) -> bool:  # type: ignore[override]
+        return True
+
+    @property
+    def supports_priority(self) -> bool:  # type: ignore[override]
+        return self._all_can("priority")
+
+    @property
+    def supports_get_result(self) -> bool:  # type: ignore[override]
+        return self._all_can("facts", "inspect")
+
+    def _all_can(self, *features: str) -> bool:
+        """Whether all queues have these features. Before the models are loaded no queue is made: then it is not known,
+        and what cannot be is refused when the task is enqueued, and by ``manage.py check``."""
+        return not apps.models_ready or all(queue.features.issuperset(features) for queue in self.served())
+
+    def served(self) -> list[BaseQueue]:
+        """The queues of its tasks: those of ``QUEUES``, or all if it takes tasks of any queue."""
+        names = self.queues or {self.policy.queue_name, *queues}
+        return [queues[alias] for alias in sorted({self.alias_of(name) for name in names})]
+
+    def alias_of(self, queue_name: str) -> str:
+        """The alias of the queue for a name that a task gives."""
+        return queue_name if queue_name in queues else self.policy.queue_name
+
+    def validate_task(self, task: Task) -> None:
+        super().validate_task(task)
+        options = self.policy_for(task)
+        if apps.models_ready:
+            try:
+                refuse_what_it_cannot(queues[options.queue_name], options)
+            except NotSupported as error:
+                raise InvalidTask(f"{task.module_path}: {error}") from None
+
+    # ---- from a task to a command
+
+    def policy_for(self, task: Task, base: Policy | None = None) -> Policy:
+        """The options of a task. Raises TypeError or ValueError that names the option."""
+        given = task.options if isinstance(task, DjqueueTask) else {}
+        _refuse_options_of_the_task(task.module_path, given)
+        own = {"queue_name": self.alias_of(task.queue_name), "priority": int(task.priority)}
+        if task.run_after is not None:
+            own["run_after"] = task.run_after
+        policy = (base or self.policy).using(**given, **own)
+        if "result_ttl" not in {**self.options, **given} and not policy.keeps_result and self._keeps(policy.queue_name):
+            policy = replace(policy, result_ttl=RESULT_TTL)
+        return replace(policy, task=(self.alias, task.queue_name))
+
+    @staticmethod
+    def _keeps(alias: str) -> bool:
+        return not apps.models_ready or "facts" in queues[alias].features
+
+    def declare(self, task: Task) -> None:
+        if apps.models_ready and not _is_of(registry.get(task.module_path), task):
+            registry.register(TaskCommand(task, self.policy_for(task)))
+
+    def command_of(self, task: Task) -> Command:
+        """The command that enqueues a task with its options."""
+        declared = _declared(task)
+        kept: Any = vars(task).get("_sent") if isinstance(task, DjqueueTask) else None
+        if kept is not None and kept[0] is self and kept[1].declared is declared:
+            return cast(Command, kept[1])
+        policy = self.policy_for(task, None if declared.task is not None else declared.policy)
+        command = declared
+        if policy != declared.policy:
+            policy.overrides(declared.policy)  # so that what cannot travel is refused here
+            command = with_policy(declared, policy)
+        if isinstance(task, DjqueueTask):
+            object.__setattr__(task, "_sent", (self, command))
+        return command
+
+    # ---- enqueueing
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: dict[str, Any]) -> TaskResult:
+        """Put a call into the queue: in the open transaction of its database, or when the transaction commits.
+
+        Raises TypeError if the arguments do not fit the function, or are nothing that JSON has.
+        """
+        return self.enqueue_many(task, [Call(tuple(args), kwargs)])[0]
+
+    def enqueue_many(self, task: Task, calls: Sequence[Call]) -> list[TaskResult]:
+        self.validate_task(task)
+        command = self.command_of(task)
+        calls = [_as_json(task, call) for call in calls]
+        handles = command.enqueue_many(calls)
+        if conf.get("QUEUE_ALWAYS_EAGER"):
+            return [self._ready(task, *pair) for pair in zip(handles, calls, strict=True)]
+        return [self._sent(task, handle, call) for handle, call in zip(handles, calls, strict=True)]
+
+    def _sent(self, task: Task, handle: Result, call: Call) -> TaskResult:
+        """The result of a call that was sent, or of the call that counts for it; its signal is sent on commit."""
+        if handle.enqueued is False and (other := handle.duplicate_of) is not None:
+            known = find(queues[handle.queue_name], other.id)
+            return self._ready(task, other, call) if known is None else task_result(known)
+        result, queue = self._ready(task, handle, call), queues[handle.queue_name]
+        alias = queue.database or queue.on_commit
+        if alias is not None and transaction.get_connection(alias).in_atomic_block:
+            when_committed(alias, _tell_enqueued, handle, result)
+        else:
+            _tell_enqueued(handle, result)
+        return result
+
+    def _ready(self, task: Task, handle: Result, call: Call) -> TaskResult:
+        return TaskResult(
+            task=task,
+            id=handle.id,
+            status=TaskResultStatus.READY,
+            enqueued_at=None if handle.enqueued is False else _moment_in(handle.id),
+            started_at=None,
+            finished_at=None,
+            last_attempted_at=None,
+            args=list(call.args),
+            kwargs=call.kwargs,
+            backend=self.alias,
+            errors=[],
+            worker_ids=[],
+        )
+
+    # ---- results
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """What is known of a task, from any process. Raises TaskResultDoesNotExist."""
+        if isinstance(result_id, str) and ID.fullmatch(result_id):
+            for queue in self.served():
+                if (known := find(queue, result_id)) is not None:
+                    return task_result(known)
+        raise TaskResultDoesNotExist(result_id)
+
+    # ---- manage.py check
+
+    def check(self, **kwargs: Any) -> Iterator[CheckMessage]:
+        where = f"TASKS[{self.alias!r}]"
+        if PACKAGE == "django_tasks" and not apps.is_installed(PACKAGE):
+            yield Warning(
+                f"{where} needs the app of the package django-tasks.",
+                hint="Add 'django_tasks' to INSTALLED_APPS: its signals are logged, and its checks run, only there.",
+                id="djqueue.W020",
+            )
+        if self.policy.queue_name not in queues:
+            yield Error(
+                f"{where}['OPTIONS']['queue_name'] is {self.policy.queue_name!r}, which is not in QUEUES of djqueue.",
+                hint=f"Give an alias of QUEUES: {near_and_all(self.policy.queue_name, queues)}",
+                id="djqueue.E020",
+            )
+            return
+        for queue in self.served():
+            if lacking := {"priority", "facts", "inspect"} - queue.features:
+                yield Warning(
+                    f"{where}: the queue {queue.alias!r} ({type(queue).__name__}) lacks {', '.join(sorted(lacking))}.",
+                    hint="Tasks with a priority need the first, results of tasks the two others. Where neither is "
+                    "used, silence djqueue.W021.",
+                    id="djqueue.W021",
+                )
+
+
+def _policy_of(alias: str, options: dict[str, Any]) -> Policy:
+    """The options of all tasks of a backend. Raises InvalidTaskBackend for what cannot be one."""
+    where = f"TASKS[{alias!r}]['OPTIONS']"
+    try:
+        _refuse_options_of_the_task(where, options)
+        return Policy.of(**options)
+    except (TypeError, ValueError) as error:
+        raise InvalidTaskBackend(f"{where}: {error}") from None
+
+
+def _refuse_options_of_the_task(where: str, given: Any) -> None:
+    for name in OF_THE_TASK.keys() & given.keys():
+        raise TypeError(f"{where} has {name!r}: {OF_THE_TASK[name]}.")
+
+
+def _as_json(task: Task, call: Call) -> Call:
+    try:
+        return Call(tuple(normalize_json(list(call.args))), normalize_json(call.kwargs))
+    except (TypeError, ValueError) as error:
+        error.add_note(f"In the arguments of a call of {task.module_path}: a task takes what JSON has.")
+        raise
+
+
+def _tell_enqueued(handle: Result, result: TaskResult) -> None:
+    if handle.enqueued:
+        send(task_enqueued, result)
+
+
+def _moment_in(id: str) -> datetime:
+    """The moment at which an id was made."""
+    return moment_of(int(id[:12], 16) / 1000)
+
+
+# ---- a task as a command, for what else takes commands
+
+
+def _declared(task: Task) -> Command:
+    """The registered command of a task's function. A process that runs it finds the same one by the task's name."""
+    command: Runnable | None = registry.get(task.module_path)
+    if not _is_of(command, task):
+        try:
+            command = registry.find(task.module_path)
+        except UnknownCommand:
+            command = None
+    if _is_of(command, task):
+        return cast(Command, command)
+    made = _made(task)
+    registry.register(made)
+    return made
+
+
+def _is_of(command: Any, task: Task) -> bool:
+    return command is not None and inspect.unwrap(command.func) is inspect.unwrap(task.func)
+
+
+def _made(task: Task) -> TaskCommand:
+    backend = task.get_backend()
+    if isinstance(backend, DjqueueBackend):
+        return TaskCommand(task, backend.policy_for(task))
+    return TaskCommand(task, Policy(task=(task.backend, task.queue_name)))
+
+
+def _adapted(found: object, name: str) -> Command | None:
+    """The command of a task that a module has by that name."""
+    return _made(found) if isinstance(found, Task) and found.module_path == name else None
+
+
+def _backend_of(task: Task) -> DjqueueBackend:
+    backend = task.get_backend()
+    if not isinstance(backend, DjqueueBackend):
+        raise TypeError(
+            f"{task.module_path}: TASKS[{task.backend!r}] is no backend of djqueue, so it is no command of djqueue."
+        )
+    return backend
+
+
+registry.adapters.append(_adapted)
+
+
+@as_command.register
+def _(given: Task) -> Command:
+    return _backend_of(given).command_of(given)
+
+
+@make_periodic.register
+def _(given: Task, policy: Policy, *rest: Any) -> Task:
+    refuse_arguments(function_of(given))
+    backend = _backend_of(given)
+    shared = replace(backend.policy, **policy.beside(Policy()))
+    registry.register(PeriodicTaskCommand(given, backend.policy_for(given, shared), *rest))
+    return given

@@ -1,0 +1,147 @@
+"""Tasks that have the options of commands, and commands that are tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, cast, overload
+
+from asgiref.sync import sync_to_async
+
+from djqueue.enqueueing.command import Command
+from djqueue.enqueueing.producer import Call
+from djqueue.tasks.compat import Task, TaskResult
+from djqueue.tasks.running import OBSERVER
+from djqueue.utils import priority as checked_priority
+
+DEFAULT = "default"
+"""The backend and the queue of a task that names none."""
+
+
+@dataclass(frozen=True, kw_only=True, init=False, eq=False)
+class DjqueueTask(Task):
+    """A task that has the options of a command too; what ``@task`` makes with this backend."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of :func:`djqueue.queue_command`, beside those that each task has."""
+
+    def __init__(
+        self,
+        *,
+        func: Callable[..., Any],
+        priority: int = 0,
+        backend: str = DEFAULT,
+        queue_name: str = DEFAULT,
+        run_after: datetime | None = None,
+        takes_context: bool = False,
+        options: Mapping[str, Any] | None = None,
+        **more: Any,
+    ):
+        given = {
+            "func": func,
+            "priority": priority,
+            "backend": backend,
+            "queue_name": queue_name,
+            "run_after": run_after,
+            "takes_context": takes_context,
+            "options": {**(options or {}), **more},
+        }
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        Task.__post_init__(self)
+        backend = self.get_backend()
+        if isinstance(backend, TaskDeclarer):
+            backend.declare(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DjqueueTask) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash((self.func, self.backend, self.queue_name, self.run_after))
+
+    @property
+    def _values(self) -> tuple[Any, ...]:
+        named = self.func, self.priority, self.backend, self.queue_name, self.run_after, self.takes_context
+        return *named, dict(self.options)
+
+    def using(
+        self,
+        *,
+        priority: int | None = None,
+        queue_name: str | None = None,
+        run_after: datetime | None = None,
+        backend: str | None = None,
+        **options: Any,
+    ) -> DjqueueTask:
+        """A copy with other values, and other options: ``send.using(delay=30, unique="queued").enqueue(...)``."""
+        given = {"priority": priority, "queue_name": queue_name, "run_after": run_after, "backend": backend}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return replace(self, **changes, options={**self.options, **options})
+
+    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call]) -> list[TaskResult]:
+        """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments."""
+        backend = self.get_backend()
+        listed = [Call.of(given) for given in calls]
+        if isinstance(backend, TaskDeclarer):
+            return backend.enqueue_many(self, listed)
+        return [self.enqueue(*args, **kwargs) for args, kwargs in listed]
+
+    async def aenqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call]) -> list[TaskResult]:
+        """:meth:`enqueue_many` for async code."""
+        return cast("list[TaskResult]", await sync_to_async(self.enqueue_many)(calls))
+
+
+class TaskDeclarer:
+    """The part of :class:`djqueue.tasks.DjqueueBackend` that its tasks need."""
+
+    def declare(self, task: Task) -> None:
+        """Make the command of a task known to this process."""
+
+    def enqueue_many(self, task: Task, calls: list[Call]) -> list[TaskResult]:
+        raise NotImplementedError
+
+
+@overload
+def task(func: Callable[..., Any], /) -> DjqueueTask: ...
+@overload
+def task(
+    *,
+    priority: int = 0,
+    queue_name: str = DEFAULT,
+    backend: str = DEFAULT,
+    takes_context: bool = False,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], DjqueueTask]: ...
+def task(func=None, /, *, priority=0, queue_name=DEFAULT, backend=DEFAULT, takes_context=False, **options):
+    """Make a function a task of Django, as ``django.tasks.task`` does, with the options of :func:`queue_command` too.
+
+    ``priority`` (−100 to 100), ``queue_name``, ``backend`` and ``takes_context`` are as in Django. All other options
+    count if the backend is djqueue's; another one, as in tests, ignores them. Raises TypeError or ValueError for
+    options that cannot be.
+    """
+    if "run_after" in options:
+        raise TypeError("run_after is for one call: task.using(run_after=...).enqueue(...), or delay=seconds here.")
+    named = {"priority": priority, "queue_name": queue_name, "backend": backend, "takes_context": takes_context}
+
+    def decorate(func: Callable[..., Any]) -> DjqueueTask:
+        return DjqueueTask(func=func, **named, options=options)
+
+    return decorate(func) if func is not None else decorate
+
+
+def as_task(command: Command, backend: str = DEFAULT) -> DjqueueTask:
+    """A command as a task of Django: ``send_task = as_task(send)`` beside it, in the module that declares it.
+
+    What it enqueues has the options of the command, and its result tells all of the call. Calls of the command itself
+    stay as they were. Raises TypeError for what is no command of a function.
+    """
+    if not isinstance(command, Command) or command.batched or command.inline:
+        raise TypeError(f"{command!r} cannot be a task: give a command that queue_command made, without batch.")
+    declared = command.declared
+    declared.observer = OBSERVER
+    priority = checked_priority(command.policy.priority or 0)
+    return DjqueueTask(func=declared.func, priority=priority, backend=backend, queue_name=command.policy.queue_name)

@@ -1,0 +1,273 @@
+"""What Django is told of a task: from its message, from the record of its end, or from the failed queue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+from django.conf import settings
+
+from djqueue.backends.base import BaseQueue, Entry, Record
+from djqueue.backends.entries import LEASED
+from djqueue.enqueueing.command import Command
+from djqueue.exceptions import (
+    CommandCancelled,
+    CommandExpired,
+    CommandFailed,
+    CommandLost,
+    Discard,
+    InvalidMessage,
+    NoResult,
+    UnknownCommand,
+)
+from djqueue.messages.envelope import Envelope
+from djqueue.messages.failures import errors_of
+from djqueue.policies.policy import LOST, TASK
+from djqueue.registry import registry
+from djqueue.running.attempts import UNKNOWN, Attempt, attempts_of
+from djqueue.running.context import open_entry
+from djqueue.running.result_store import CALL, CANCELLED, DONE, FAILED, end_of
+from djqueue.tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, normalize_json, task_backends
+
+ID = re.compile(r"[0-9a-f]{32}")
+"""What the id of a message looks like."""
+ENDS = {"expired": CommandExpired, "discarded": Discard, CANCELLED: CommandCancelled}
+"""The exceptions that stand for an end without one, by its status."""
+
+
+class Known(NamedTuple):
+    """All that is known of a message."""
+
+    queue: BaseQueue
+    entry: Entry
+    status: TaskResultStatus
+    attempts: Sequence[Attempt]
+    errors: Sequence[dict[str, Any]]
+    ended: str = ""
+    """How it ended: the status of its result."""
+    reason: str = ""
+    finished: float | None = None
+    """Epoch seconds."""
+    value: object = None
+
+
+def find(queue: BaseQueue, id: str) -> Known | None:
+    """What a queue and its store know of a message; None if they know nothing."""
+    for look in (_of_end, _of_record, _of_end, _of_failed):  # it may end between two looks
+        if (known := look(queue, id)) is not None:
+            return known
+    return None
+
+
+def _of_end(queue: BaseQueue, id: str) -> Known | None:
+    """From the record of its end. One of a failure counts no more once the message was requeued."""
+    try:
+        end = end_of(queue, id)
+    except NoResult:  # there is one, which cannot be read
+        return None
+    if end is None or (end["status"] == FAILED and _record(queue, id) is not None):
+        return None
+    call = end.get(CALL) or {}
+    kept = {name: call[name] for name in ("body", "created", "priority", "run_at") if name in call}
+    entry = Entry(**{"body": b"", **kept, "id": id})
+    status = TaskResultStatus.SUCCESSFUL if end["status"] == DONE else TaskResultStatus.FAILED
+    attempts = [Attempt(*one) for one in call.get("attempts", ())]
+    how = end["status"], end.get("reason", ""), call.get("finished"), end.get("value")
+    return Known(queue, entry, status, attempts, end.get("errors") or (), *how)
+
+
+def _of_record(queue: BaseQueue, id: str) -> Known | None:
+    """From the queue: it waits, or it runs."""
+    record = _record(queue, id)
+    if record is None:
+        return None
+    entry, runs = record.entry, record.state == LEASED
+    attempts = attempts_of(queue, entry, entry.attempts)
+    if runs and attempts:
+        attempts[-1] = _current(queue, record, attempts[-1])
+    status = TaskResultStatus.RUNNING if runs else TaskResultStatus.READY
+    return Known(queue, entry, status, attempts, errors_of(entry.errors))
+
+
+def _current(queue: BaseQueue, record: Record, noted: Attempt) -> Attempt:
+    """The attempt that runs. Until it is noted, it is taken to have begun when its lease did."""
+    if noted.worker != UNKNOWN and noted.worker == (record.owner or noted.worker):
+        return noted
+    return Attempt(record.owner or UNKNOWN, max(record.entry.created, record.at - queue.lease))
+
+
+def _of_failed(queue: BaseQueue, id: str) -> Known | None:
+    """From the failed queue, if no record of its end is kept."""
+    if queue.failed is None or "inspect" not in queue.failed.features:
+        return None
+    record = queue.failed.find(id)
+    if record is None:
+        return None
+    entry = record.entry
+    told = errors_of(entry.errors)
+    at, reason = (told[-1].get(name) if told else None for name in ("at", "reason"))
+    attempts = attempts_of(queue, entry, entry.attempts)
+    finished = at if isinstance(at, int | float) else None
+    return Known(queue, entry, TaskResultStatus.FAILED, attempts, told, FAILED, str(reason or ""), finished)
+
+
+def _record(queue: BaseQueue, id: str) -> Record | None:
+    return queue.find(id) if "inspect" in queue.features else None
+
+
+# ---- as Django has it
+
+
+def task_result(known: Known, envelope: Envelope | None = None) -> TaskResult:
+    """The result of a message; the envelope of its body is opened here if it is not given."""
+    entry, queue = known.entry, known.queue
+    envelope = envelope or _opened(queue, entry)
+    task = _task_of(envelope, queue, entry)
+    args, kwargs = _arguments_of(envelope)
+    starts = [moment_of(one.started) for one in known.attempts if one.started is not None]
+    errors = task_errors(known.errors, known.ended, known.reason)
+    result = TaskResult(
+        task=task,
+        id=entry.id,
+        status=known.status,
+        enqueued_at=moment_of(entry.created) if entry.created else None,
+        started_at=starts[0] if starts else None,
+        finished_at=None if known.finished is None else moment_of(known.finished),
+        last_attempted_at=starts[-1] if starts else None,
+        args=args,
+        kwargs=kwargs,
+        backend=task.backend,
+        errors=errors,
+        worker_ids=[one.worker for one in known.attempts],
+    )
+    if known.status == TaskResultStatus.SUCCESSFUL:
+        object.__setattr__(result, "_return_value", known.value)
+    return result
+
+
+def task_errors(told: Sequence[dict[str, Any]], ended: str = "", reason: str = "") -> list[TaskError]:
+    """One error for each attempt that failed, and one for an end that no exception brought."""
+    errors = [_error(record) for record in told if record.get("exception")]
+    if ended in ENDS:
+        errors.append(_of_class(ENDS[ended], reason))
+    elif ended == FAILED and not (told and told[-1].get("exception")):
+        errors.append(_of_class(_class_of(reason), reason))
+    return errors
+
+
+def _error(record: dict[str, Any]) -> TaskError:
+    return TaskError(exception_class_path=str(record["exception"]), traceback=str(record.get("traceback") or ""))
+
+
+def _class_of(reason: str) -> type[Exception]:
+    """The exception that stands for a failure without one."""
+    if reason.startswith(LOST):
+        return CommandLost
+    return UnknownCommand if reason.startswith("unknown command") else CommandFailed
+
+
+def _of_class(kind: type[Exception], reason: str) -> TaskError:
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    return TaskError(exception_class_path=path, traceback=f"{path}: {reason}\n")
+
+
+def moment_of(seconds: float) -> datetime:
+    """Epoch seconds as Django has moments: aware in UTC, or naive and local without USE_TZ."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return moment if settings.USE_TZ else datetime.fromtimestamp(seconds)
+
+
+def _opened(queue: BaseQueue, entry: Entry) -> Envelope | None:
+    try:
+        return open_entry(queue, entry)
+    except InvalidMessage:
+        return None
+
+
+def _arguments_of(envelope: Envelope | None) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments as JSON has them; none if they cannot be read any more."""
+    if envelope is None:
+        return [], {}
+    try:
+        args, kwargs = envelope.arguments()
+    except Exception:  # of the database too: what a command was given may be gone
+        return [], {}
+    return [_as_json(value) for value in args], {name: _as_json(value) for name, value in kwargs.items()}
+
+
+def _as_json(value: Any) -> Any:
+    """An argument of a command may be any object: of one that JSON cannot have its text is told."""
+    try:
+        return normalize_json(value)
+    except (TypeError, ValueError):
+        return str(value)
+
+
+# ---- the task of a message
+
+
+def _task_of(envelope: Envelope | None, queue: BaseQueue, entry: Entry) -> Task:
+    """The task that a message is a call of; a placeholder if its function is gone."""
+    name = entry.command if envelope is None else envelope.command
+    declared = _declared(name)
+    backend, queue_name = _named(envelope, declared, queue)
+    run_after = moment_of(entry.run_at) if entry.run_at else None
+    changes = {"priority": entry.priority, "backend": backend, "queue_name": queue_name, "run_after": run_after}
+    return unchecked(declared or _placeholder(name), changes)
+
+
+def _declared(name: str) -> Task | None:
+    """The task of a command of this process, or a task of its function. What is unknown is looked for."""
+    try:
+        command = cast(Command, registry.find(name))
+    except UnknownCommand:
+        return None
+    return command.task or _of_function(command.func)
+
+
+def _named(envelope: Envelope | None, declared: Task | None, queue: BaseQueue) -> tuple[str, str]:
+    """The alias of the backend and the name of the queue by which a message was sent."""
+    sent = None if envelope is None else envelope.options.get(TASK)
+    if sent is None:
+        return (_first_backend(), queue.alias) if declared is None else (declared.backend, declared.queue_name)
+    return str(sent[0]), str(sent[1])
+
+
+def _first_backend() -> str:
+    return next(iter(task_backends.settings), "default")
+
+
+def unchecked(task: Task, changes: dict[str, Any]) -> Task:
+    """A copy of a task that is not validated: settings may have changed since it was sent."""
+    if all(getattr(task, name) == value for name, value in changes.items()):
+        return task
+    copy = object.__new__(type(task))
+    for name, value in _values(task, changes):
+        object.__setattr__(copy, name, value)
+    return copy
+
+
+def _values(task: Task, changes: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((one.name, changes.get(one.name, getattr(task, one.name))) for one in fields(task))
+
+
+def _placeholder(name: str) -> Task:
+    """The task of a function that there is no more: its results can be read, and it cannot run."""
+
+    def gone(*args: Any, **kwargs: Any) -> None:
+        raise UnknownCommand(f"{name} is gone: it was renamed or removed since the task was enqueued.")
+
+    gone.__module__, _, gone.__name__ = name.rpartition(".")
+    gone.__qualname__ = gone.__name__
+    return _of_function(gone)
+
+
+def _of_function(func: Any) -> Task:
+    task = object.__new__(Task)
+    plain = {"func": func, "priority": 0, "backend": _first_backend(), "queue_name": "default", "run_after": None}
+    for name, value in {**plain, "takes_context": False}.items():
+        object.__setattr__(task, name, value)
+    return task

@@ -1,0 +1,123 @@
+"""What happens around a task while it runs: the context that it is given, Django's signals, its return value."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from django.dispatch import Signal
+
+from djqueue.backends.base import Lease
+from djqueue.messages.failures import errors_of
+from djqueue.policies.outcomes import Outcome, Verdict, settled
+from djqueue.running.context import Job
+from djqueue.tasks.compat import (
+    Task,
+    TaskContext,
+    TaskResult,
+    TaskResultStatus,
+    normalize_json,
+    task_backends,
+    task_finished,
+    task_started,
+)
+from djqueue.tasks.results import Known, moment_of, task_errors, task_result
+from djqueue.utils import tell
+
+logger = logging.getLogger(__name__)
+
+_result: ContextVar[TaskResult] = ContextVar("djqueue_task_result")
+"""The result of the task that runs in this context."""
+FINAL = ("complete", "fail")
+"""The verbs that settle a message for good."""
+
+
+def function_of(task: Task) -> Callable[..., Any]:
+    """The function of a task as a command runs it: called with the context first if the task takes that."""
+    func = task.func
+    if not task.takes_context:
+        return func  # type: ignore[no-any-return]
+
+    @functools.wraps(func)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return func(TaskContext(task_result=_result.get()), *args, **kwargs)
+
+    @functools.wraps(func)
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        return await func(TaskContext(task_result=_result.get()), *args, **kwargs)
+
+    made: Any = arun if inspect.iscoroutinefunction(func) else run
+    signature = inspect.signature(func)
+    made.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+    return made  # type: ignore[no-any-return]
+
+
+class TaskObserver:
+    """Sends Django's signals of each attempt, and makes JSON of what a task returns."""
+
+    def begun(self, job: Job) -> None:
+        result = _of_job(job)
+        _result.set(result)
+        send(task_started, result)
+
+    def returned(self, value: Any) -> Any:
+        """Raises TypeError or ValueError for what JSON cannot have: then the task has failed."""
+        return normalize_json(value)
+
+    def ended(self, job: Job, verdict: Verdict) -> None:
+        """Called in the except block of a failure, so that Django's log has its traceback."""
+        if verdict.outcome.effect.verb not in FINAL or job.control.given_up:
+            return
+        try:
+            result = _result.get(None) or _of_job(job)
+            _end(result, job, verdict)
+            send(task_finished, result)
+        except Exception as error:  # nothing beside the task decides what becomes of its message
+            tell(logger, logging.ERROR, "task_finished of %s failed", job.entry.command, exc_info=error)
+
+
+OBSERVER = TaskObserver()
+
+
+def send(signal: Signal, result: TaskResult) -> None:
+    """Send a signal of Django's tasks. A receiver that raises is logged, and changes nothing."""
+    signal.send_robust(sender=type(task_backends[result.backend]), task_result=result)
+
+
+def _of_job(job: Job) -> TaskResult:
+    """The result of an attempt that begins."""
+    known = Known(
+        job.queue,
+        job.entry,
+        TaskResultStatus.RUNNING,
+        tuple(job.control.attempts or ()),
+        errors_of(job.entry.errors),
+    )
+    return task_result(known, job.envelope)
+
+
+def _end(result: TaskResult, job: Job, verdict: Verdict) -> None:
+    """Have a result say what became of its task."""
+    done = verdict.outcome is Outcome.DONE
+    began = result.last_attempted_at.timestamp() if result.last_attempted_at else job.control.started
+    changes: dict[str, Any] = {
+        "status": TaskResultStatus.SUCCESSFUL if done else TaskResultStatus.FAILED,
+        "finished_at": moment_of(began + verdict.seconds),
+    }
+    if done:
+        changes["_return_value"] = verdict.value
+    else:
+        told = _errors_with(job, verdict)
+        changes["errors"] = task_errors(told, verdict.outcome.effect.status, verdict.reason)
+    for name, value in changes.items():
+        object.__setattr__(result, name, value)
+
+
+def _errors_with(job: Job, verdict: Verdict) -> list[dict[str, Any]]:
+    """The errors of all attempts, with the one of this verdict."""
+    lease = Lease(job.entry) if job.control.lease is None else job.control.lease
+    return errors_of(settled(lease, verdict, job.control.owner).entry.errors)
