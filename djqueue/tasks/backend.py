@@ -166,15 +166,13 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         command = self.command_of(task)
         calls = [_as_json(task, call) for call in calls]
         handles = command.enqueue_many(calls)
-        if conf.get("QUEUE_ALWAYS_EAGER"):
-            return [self._ready(task, *pair) for pair in zip(handles, calls, strict=True)]
-        return [self._sent(task, handle, call) for handle, call in zip(handles, calls, strict=True)]
+        result_of = self._found if conf.get("QUEUE_ALWAYS_EAGER") else self._sent
+        return [result_of(task, handle, call) for handle, call in zip(handles, calls, strict=True)]
 
     def _sent(self, task: Task, handle: Result, call: Call) -> TaskResult:
         """The result of a call that was sent, or of the call that counts for it; its signal is sent on commit."""
         if handle.enqueued is False and (other := handle.duplicate_of) is not None:
-            known = find(queues[handle.queue_name], other.id)
-            return self._ready(task, other, call) if known is None else task_result(known)
+            return self._found(task, other, call)
         result, queue = self._ready(task, handle, call), queues[handle.queue_name]
         alias = queue.database or queue.on_commit
         if alias is not None and transaction.get_connection(alias).in_atomic_block:
@@ -182,6 +180,11 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         else:
             _tell_enqueued(handle, result)
         return result
+
+    def _found(self, task: Task, handle: Result, call: Call) -> TaskResult:
+        """The result of a call that was sent before, or has ended already."""
+        known = find(queues[handle.queue_name], handle.id)
+        return self._ready(task, handle, call) if known is None else task_result(known)
 
     def _ready(self, task: Task, handle: Result, call: Call) -> TaskResult:
         return TaskResult(

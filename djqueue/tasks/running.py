@@ -22,6 +22,7 @@ from djqueue.tasks.compat import (
     TaskResultStatus,
     normalize_json,
     task_backends,
+    task_enqueued,
     task_finished,
     task_started,
 )
@@ -62,6 +63,9 @@ class TaskObserver:
     def begun(self, job: Job) -> None:
         result = _of_job(job)
         _result.set(result)
+        if job.control.lease is None and job.entry.attempts == 1:  # eager mode: its caller has no result yet
+            send(task_enqueued, result)
+        object.__setattr__(result, "status", TaskResultStatus.RUNNING)
         send(task_started, result)
 
     def returned(self, value: Any) -> Any:
@@ -90,13 +94,8 @@ def send(signal: Signal, result: TaskResult) -> None:
 
 def _of_job(job: Job) -> TaskResult:
     """The result of an attempt that begins."""
-    known = Known(
-        job.queue,
-        job.entry,
-        TaskResultStatus.RUNNING,
-        tuple(job.control.attempts or ()),
-        errors_of(job.entry.errors),
-    )
+    attempts, errors = job.control.attempts or (), errors_of(job.entry.errors)
+    known = Known(job.queue, job.entry, TaskResultStatus.READY, attempts, errors)
     return task_result(known, job.envelope)
 
 

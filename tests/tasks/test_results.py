@@ -68,5 +68,3 @@ def test_an_id_that_is_none_does_not_exist(queue):
             tasks.add.get_result(id)
     assert Result(tasks.add.enqueue(1).id).status == "ready"
     assert queues["default"].features
-
-
