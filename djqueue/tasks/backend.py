@@ -138,11 +138,12 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
             registry.register(TaskCommand(task, self.policy_for(task)))
 
     def command_of(self, task: Task) -> Command:
-        """The command that enqueues a task with its options."""
-        declared = _declared(task)
+        """The command that enqueues a task with its options; it is kept with the task. Raises InvalidTask."""
         kept: Any = vars(task).get("_sent") if isinstance(task, DjqueueTask) else None
-        if kept is not None and kept[0] is self and kept[1].declared is declared:
+        if kept is not None and kept[0] is self and kept[1].declared is registry.get(kept[1].name):
             return cast(Command, kept[1])
+        self.validate_task(task)
+        declared = _declared(task)
         policy = self.policy_for(task, None if declared.task is not None else declared.policy)
         command = declared
         if policy != declared.policy:
@@ -162,7 +163,6 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         return self.enqueue_many(task, [Call(tuple(args), kwargs)])[0]
 
     def enqueue_many(self, task: Task, calls: Sequence[Call]) -> list[TaskResult]:
-        self.validate_task(task)
         command = self.command_of(task)
         calls = [_as_json(task, call) for call in calls]
         handles = command.enqueue_many(calls)
@@ -176,10 +176,14 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         result, queue = self._ready(task, handle, call), queues[handle.queue_name]
         alias = queue.database or queue.on_commit
         if alias is not None and transaction.get_connection(alias).in_atomic_block:
-            when_committed(alias, _tell_enqueued, handle, result)
+            when_committed(alias, self._tell_enqueued, handle, result)
         else:
-            _tell_enqueued(handle, result)
+            self._tell_enqueued(handle, result)
         return result
+
+    def _tell_enqueued(self, handle: Result, result: TaskResult) -> None:
+        if handle.enqueued:
+            send(task_enqueued, result, type(self))
 
     def _found(self, task: Task, handle: Result, call: Call) -> TaskResult:
         """The result of a call that was sent before, or has ended already."""
@@ -220,13 +224,13 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
             yield Warning(
                 f"{where} needs the app of the package django-tasks.",
                 hint="Add 'django_tasks' to INSTALLED_APPS: its signals are logged, and its checks run, only there.",
-                id="djqueue.W020",
+                id="djqueue.W401",
             )
         if self.policy.queue_name not in queues:
             yield Error(
                 f"{where}['OPTIONS']['queue_name'] is {self.policy.queue_name!r}, which is not in QUEUES of djqueue.",
                 hint=f"Give an alias of QUEUES: {near_and_all(self.policy.queue_name, queues)}",
-                id="djqueue.E020",
+                id="djqueue.E401",
             )
             return
         for queue in self.served():
@@ -234,8 +238,8 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
                 yield Warning(
                     f"{where}: the queue {queue.alias!r} ({type(queue).__name__}) lacks {', '.join(sorted(lacking))}.",
                     hint="Tasks with a priority need the first, results of tasks the two others. Where neither is "
-                    "used, silence djqueue.W021.",
-                    id="djqueue.W021",
+                    "used, silence djqueue.W402.",
+                    id="djqueue.W402",
                 )
 
 
@@ -260,11 +264,6 @@ def _as_json(task: Task, call: Call) -> Call:
     except (TypeError, ValueError) as error:
         error.add_note(f"In the arguments of a call of {task.module_path}: a task takes what JSON has.")
         raise
-
-
-def _tell_enqueued(handle: Result, result: TaskResult) -> None:
-    if handle.enqueued:
-        send(task_enqueued, result)
 
 
 def _moment_in(id: str) -> datetime:

@@ -23,6 +23,7 @@ from djqueue.exceptions import (
     NoResult,
     UnknownCommand,
 )
+from djqueue.messages.codecs import Arguments
 from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import errors_of
 from djqueue.policies.policy import LOST, TASK
@@ -123,10 +124,18 @@ def _record(queue: BaseQueue, id: str) -> Record | None:
 
 def task_result(known: Known, envelope: Envelope | None = None) -> TaskResult:
     """The result of a message; the envelope of its body is opened here if it is not given."""
-    entry, queue = known.entry, known.queue
-    envelope = envelope or _opened(queue, entry)
-    task = _task_of(envelope, queue, entry)
-    args, kwargs = _arguments_of(envelope)
+    envelope = envelope or _opened(known.queue, known.entry)
+    call = _arguments_of(envelope)
+    try:
+        return _made(known, envelope, call)
+    except (TypeError, ValueError):  # an argument of a command may be any object
+        return _made(known, envelope, _in_words(call))
+
+
+def _made(known: Known, envelope: Envelope | None, call: Arguments) -> TaskResult:
+    """Raises TypeError or ValueError for arguments that JSON cannot have."""
+    entry = known.entry
+    task = _task_of(envelope, known.queue, entry)
     starts = [moment_of(one.started) for one in known.attempts if one.started is not None]
     errors = task_errors(known.errors, known.ended, known.reason)
     result = TaskResult(
@@ -137,8 +146,8 @@ def task_result(known: Known, envelope: Envelope | None = None) -> TaskResult:
         started_at=starts[0] if starts else None,
         finished_at=None if known.finished is None else moment_of(known.finished),
         last_attempted_at=starts[-1] if starts else None,
-        args=args,
-        kwargs=kwargs,
+        args=list(call[0]),
+        kwargs=call[1],
         backend=task.backend,
         errors=errors,
         worker_ids=[one.worker for one in known.attempts],
@@ -187,19 +196,23 @@ def _opened(queue: BaseQueue, entry: Entry) -> Envelope | None:
         return None
 
 
-def _arguments_of(envelope: Envelope | None) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments as JSON has them; none if they cannot be read any more."""
+def _arguments_of(envelope: Envelope | None) -> Arguments:
+    """None if they cannot be read any more."""
     if envelope is None:
-        return [], {}
+        return (), {}
     try:
-        args, kwargs = envelope.arguments()
+        return envelope.arguments()
     except Exception:  # of the database too: what a command was given may be gone
-        return [], {}
-    return [_as_json(value) for value in args], {name: _as_json(value) for name, value in kwargs.items()}
+        return (), {}
+
+
+def _in_words(call: Arguments) -> Arguments:
+    """A call with texts in place of what JSON cannot have."""
+    args, kwargs = call
+    return tuple(map(_as_json, args)), {name: _as_json(value) for name, value in kwargs.items()}
 
 
 def _as_json(value: Any) -> Any:
-    """An argument of a command may be any object: of one that JSON cannot have its text is told."""
     try:
         return normalize_json(value)
     except (TypeError, ValueError):
@@ -212,7 +225,7 @@ def _as_json(value: Any) -> Any:
 def _task_of(envelope: Envelope | None, queue: BaseQueue, entry: Entry) -> Task:
     """The task that a message is a call of; a placeholder if its function is gone."""
     name = entry.command if envelope is None else envelope.command
-    declared = _declared(name)
+    declared = None if envelope is None else _declared(name)  # what is not signed imports nothing
     backend, queue_name = _named(envelope, declared, queue)
     run_after = moment_of(entry.run_at) if entry.run_at else None
     changes = {"priority": entry.priority, "backend": backend, "queue_name": queue_name, "run_after": run_after}

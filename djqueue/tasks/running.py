@@ -16,6 +16,7 @@ from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.running.context import Job
 from djqueue.tasks.compat import (
+    BaseTaskBackend,
     Task,
     TaskContext,
     TaskResult,
@@ -31,8 +32,8 @@ from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 
-_result: ContextVar[TaskResult] = ContextVar("djqueue_task_result")
-"""The result of the task that runs in this context."""
+_running: ContextVar[tuple[TaskResult, type]] = ContextVar("djqueue_running_task")
+"""The result of the task that runs in this context, and the class of its backend."""
 FINAL = ("complete", "fail")
 """The verbs that settle a message for good."""
 
@@ -45,11 +46,11 @@ def function_of(task: Task) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return func(TaskContext(task_result=_result.get()), *args, **kwargs)
+        return func(TaskContext(task_result=_running.get()[0]), *args, **kwargs)
 
     @functools.wraps(func)
     async def arun(*args: Any, **kwargs: Any) -> Any:
-        return await func(TaskContext(task_result=_result.get()), *args, **kwargs)
+        return await func(TaskContext(task_result=_running.get()[0]), *args, **kwargs)
 
     made: Any = arun if inspect.iscoroutinefunction(func) else run
     signature = inspect.signature(func)
@@ -61,12 +62,12 @@ class TaskObserver:
     """Sends Django's signals of each attempt, and makes JSON of what a task returns."""
 
     def begun(self, job: Job) -> None:
-        result = _of_job(job)
-        _result.set(result)
+        result, sender = running = _of_job(job)
+        _running.set(running)
         if job.control.lease is None and job.entry.attempts == 1:  # eager mode: its caller has no result yet
-            send(task_enqueued, result)
+            send(task_enqueued, result, sender)
         object.__setattr__(result, "status", TaskResultStatus.RUNNING)
-        send(task_started, result)
+        send(task_started, result, sender)
 
     def returned(self, value: Any) -> Any:
         """Raises TypeError or ValueError for what JSON cannot have: then the task has failed."""
@@ -77,9 +78,9 @@ class TaskObserver:
         if verdict.outcome.effect.verb not in FINAL or job.control.given_up:
             return
         try:
-            result = _result.get(None) or _of_job(job)
+            result, sender = _running.get(None) or _of_job(job)
             _end(result, job, verdict)
-            send(task_finished, result)
+            send(task_finished, result, sender)
         except Exception as error:  # nothing beside the task decides what becomes of its message
             tell(logger, logging.ERROR, "task_finished of %s failed", job.entry.command, exc_info=error)
 
@@ -87,16 +88,18 @@ class TaskObserver:
 OBSERVER = TaskObserver()
 
 
-def send(signal: Signal, result: TaskResult) -> None:
+def send(signal: Signal, result: TaskResult, sender: type) -> None:
     """Send a signal of Django's tasks. A receiver that raises is logged, and changes nothing."""
-    signal.send_robust(sender=type(task_backends[result.backend]), task_result=result)
+    signal.send_robust(sender=sender, task_result=result)
 
 
-def _of_job(job: Job) -> TaskResult:
-    """The result of an attempt that begins."""
+def _of_job(job: Job) -> tuple[TaskResult, type]:
+    """The result of an attempt that begins, and the class of its backend."""
     attempts, errors = job.control.attempts or (), errors_of(job.entry.errors)
     known = Known(job.queue, job.entry, TaskResultStatus.READY, attempts, errors)
-    return task_result(known, job.envelope)
+    result = task_result(known, job.envelope)
+    is_known = result.backend in task_backends.settings  # this process may have other settings than the sender
+    return result, type(task_backends[result.backend]) if is_known else BaseTaskBackend
 
 
 def _end(result: TaskResult, job: Job, verdict: Verdict) -> None:

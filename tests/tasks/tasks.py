@@ -1,6 +1,9 @@
 """The tasks of these tests, declared with Django's decorator, and with djqueue's where they need more."""
 
+import os
+import signal
 import threading
+import time
 
 from djqueue import Discard, Retry, queue_command
 from djqueue.tasks import as_task, task
@@ -101,3 +104,17 @@ def command(number):
 
 
 command_task = as_task(command)
+
+
+@task(max_lost=3, backoff=0)
+def dies():
+    """Takes its process with it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def stands(path):
+    """Runs until there is a file of that path."""
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    return os.getpid()

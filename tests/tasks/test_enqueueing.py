@@ -362,7 +362,7 @@ def test_a_queue_without_results_says_so(backend, settings):
     settings.QUEUES = {"default": {**backend.config(), "STORE": False}}
     ours = task_backends["default"]
     assert (ours.supports_get_result, ours.supports_priority, ours.supports_defer) == (False, True, True)
-    assert [message.id for message in ours.check()] == ["djqueue.W021"]
+    assert [message.id for message in ours.check()] == ["djqueue.W402"]
     result = tasks.add.enqueue(1)
     run_one(queues["default"])
     with pytest.raises(TaskResultDoesNotExist):
@@ -375,7 +375,7 @@ def test_a_queue_without_results_says_so(backend, settings):
 def test_the_checks_name_a_queue_that_there_is_not(queue, use):
     ours = use(OPTIONS={"queue_name": "nowhere"})
     [error] = ours.check()
-    assert (error.id, "'nowhere'" in error.msg) == ("djqueue.E020", True)
+    assert (error.id, "'nowhere'" in error.msg) == ("djqueue.E401", True)
 
 
 @pytest.mark.backends("sqs")
