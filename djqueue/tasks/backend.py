@@ -140,7 +140,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     def command_of(self, task: Task) -> Command:
         """The command that enqueues a task with its options; it is kept with the task. Raises InvalidTask."""
         kept: Any = vars(task).get("_sent") if isinstance(task, DjqueueTask) else None
-        if kept is not None and kept[0] is self and kept[1].declared is registry.get(kept[1].name):
+        if kept is not None and kept[0] is self.policy and kept[1].declared is registry.get(kept[1].name):
             return cast(Command, kept[1])
         self.validate_task(task)
         declared = _declared(task)
@@ -150,7 +150,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
             policy.overrides(declared.policy)  # so that what cannot travel is refused here
             command = with_policy(declared, policy)
         if isinstance(task, DjqueueTask):
-            object.__setattr__(task, "_sent", (self, command))
+            object.__setattr__(task, "_sent", (self.policy, command))
         return command
 
     # ---- enqueueing
@@ -243,8 +243,20 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
                 )
 
 
+_known: dict[str, tuple[dict[str, Any], Policy]] = {}
+"""The options of backends as they were read: Django makes a backend anew in each context, such as that of a message."""
+
+
 def _policy_of(alias: str, options: dict[str, Any]) -> Policy:
     """The options of all tasks of a backend. Raises InvalidTaskBackend for what cannot be one."""
+    given, policy = _known.get(alias, (None, None))
+    if policy is None or given != options:
+        policy = _checked(alias, options)
+        _known[alias] = dict(options), policy
+    return policy
+
+
+def _checked(alias: str, options: dict[str, Any]) -> Policy:
     where = f"TASKS[{alias!r}]['OPTIONS']"
     try:
         _refuse_options_of_the_task(where, options)
