@@ -275,7 +275,6 @@ IN_THE_PACKAGE: dict[str, str] = {
     "signal": "the signals are in djqueue.signals",
     "signature": _COPY,
     "subtask": _COPY,
-    "task": _COMMAND,
     "xmap": _MANY,
 }
 """Names that are imported from a package."""

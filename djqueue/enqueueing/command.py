@@ -43,8 +43,8 @@ class Command(Generic[P, R]):
     """Whether all calls that are sent together are put together, or none."""
     kept = False
     """Whether a worker keeps an object for it, between its batches."""
-    task: Any = None
-    """The task of Django's that it was made of."""
+    origin: Any = None
+    """The task of Django that it was made of, if it was."""
     observer: Observer | None = None
     """Is told of each attempt at a call through Django's tasks."""
     sample_call: ClassVar[Arguments | None] = None

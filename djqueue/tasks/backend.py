@@ -57,7 +57,7 @@ class TaskCommand(Command):
 
     def __init__(self, task: Task, policy: Policy, *rest: Any):
         super().__init__(function_of(task), policy, *rest)
-        self.task = task
+        self.origin = task
 
 
 class PeriodicTaskCommand(TaskCommand, PeriodicCommand):
@@ -144,7 +144,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
             return cast(Command, kept[1])
         self.validate_task(task)
         declared = _declared(task)
-        policy = self.policy_for(task, None if declared.task is not None else declared.policy)
+        policy = self.policy_for(task, None if declared.origin is not None else declared.policy)
         command = declared
         if policy != declared.policy:
             policy.overrides(declared.policy)  # so that what cannot travel is refused here

@@ -238,7 +238,7 @@ def _declared(name: str) -> Task | None:
         command = cast(Command, registry.find(name))
     except UnknownCommand:
         return None
-    return command.task or _of_function(command.func)
+    return command.origin or _of_function(command.func)
 
 
 def _named(envelope: Envelope | None, declared: Task | None, queue: BaseQueue) -> tuple[str, str]:

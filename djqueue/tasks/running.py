@@ -32,7 +32,7 @@ from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 
-_running: ContextVar[tuple[TaskResult, type]] = ContextVar("djqueue_running_task")
+_running: ContextVar[tuple[TaskResult, type] | None] = ContextVar("djqueue_running_task", default=None)
 """The result of the task that runs in this context, and the class of its backend."""
 FINAL = ("complete", "fail")
 """The verbs that settle a message for good."""
@@ -46,16 +46,25 @@ def function_of(task: Task) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return func(TaskContext(task_result=_running.get()[0]), *args, **kwargs)
+        return func(_context(), *args, **kwargs)
 
     @functools.wraps(func)
     async def arun(*args: Any, **kwargs: Any) -> Any:
-        return await func(TaskContext(task_result=_running.get()[0]), *args, **kwargs)
+        return await func(_context(), *args, **kwargs)
 
     made: Any = arun if inspect.iscoroutinefunction(func) else run
     signature = inspect.signature(func)
     made.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
     return made  # type: ignore[no-any-return]
+
+
+def _context() -> TaskContext:
+    running = _running.get()
+    if running is None:
+        raise RuntimeError(
+            "A task that takes the context can be called directly only with one: task.func(context, ...)."
+        )
+    return TaskContext(task_result=running[0])
 
 
 class TaskObserver:
@@ -78,7 +87,8 @@ class TaskObserver:
         if verdict.outcome.effect.verb not in FINAL or job.control.given_up:
             return
         try:
-            result, sender = _running.get(None) or _of_job(job)
+            running = _running.get()
+            result, sender = running if running and running[0].id == job.entry.id else _of_job(job)
             _end(result, job, verdict)
             send(task_finished, result, sender)
         except Exception as error:  # nothing beside the task decides what becomes of its message
