@@ -209,11 +209,16 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     # ---- results
 
     def get_result(self, result_id: str) -> TaskResult:
-        """What is known of a task, from any process. Raises TaskResultDoesNotExist."""
+        """What is known of a task, from any process.
+
+        Raises TaskResultDoesNotExist; NotImplementedError if it may be in a queue that keeps no results.
+        """
         if isinstance(result_id, str) and ID.fullmatch(result_id):
             for queue in self.served():
                 if (known := find(queue, result_id)) is not None:
                     return task_result(known)
+        if not self.supports_get_result:
+            return super().get_result(result_id)
         raise TaskResultDoesNotExist(result_id)
 
     # ---- manage.py check

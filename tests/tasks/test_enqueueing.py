@@ -1,5 +1,6 @@
 """From a task to a message: arguments, options, queues, transactions; and what is refused."""
 
+import asyncio
 import subprocess
 import sys
 from collections import OrderedDict
@@ -68,6 +69,21 @@ def test_many_calls_go_together(queue):
     results = tasks.flaky.enqueue_many([(1,), {"until": 1}])
     assert [result.args or result.kwargs for result in results] == [[1], {"until": 1}]
     assert queue.stats().ready == 2
+
+
+@EACH
+def test_async_code_enqueues_and_reads_results(queue):
+    async def enqueue():
+        result = await tasks.add.aenqueue(1, two=4)
+        again = await tasks.add.aget_result(result.id)
+        [other] = await tasks.flaky.aenqueue_many([(1,)])
+        return result, again, other
+
+    result, again, other = asyncio.run(enqueue())
+    assert (again.status, again.id, other.status) == (READY, result.id, READY)
+    run_one(queue)
+    asyncio.run(result.arefresh())
+    assert result.return_value == 5
 
 
 @EACH
@@ -365,7 +381,7 @@ def test_a_queue_without_results_says_so(backend, settings):
     assert [message.id for message in ours.check()] == ["djqueue.W402"]
     result = tasks.add.enqueue(1)
     run_one(queues["default"])
-    with pytest.raises(TaskResultDoesNotExist):
+    with pytest.raises(NotImplementedError, match="does not support"):
         tasks.add.get_result(result.id)
     with pytest.raises(InvalidTask, match="facts"):
         tasks.flaky.using(result_ttl=60)
