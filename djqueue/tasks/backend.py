@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning
+from django.core.signals import setting_changed
 from django.db import transaction
 
 from djqueue import conf
@@ -76,7 +77,12 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]):
         super().__init__(alias, params)
-        self.policy = _policy_of(alias, self.options)
+        _policy_of(alias, self.options)  # so that what cannot be is refused here
+
+    @property
+    def policy(self) -> Policy:
+        """The options of all of its tasks."""
+        return _policy_of(self.alias, self.options)
 
     # ---- what it can do: as much as each of its queues
 
@@ -107,11 +113,16 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         return queue_name if queue_name in queues else self.policy.queue_name
 
     def validate_task(self, task: Task) -> None:
+        """Raises InvalidTask, and TypeError or ValueError for options that cannot be."""
         super().validate_task(task)
-        options = self.policy_for(task)
+        if self._kept(task) is None:
+            self._refuse_what_it_cannot(task)
+
+    def _refuse_what_it_cannot(self, task: Task) -> None:
+        policy = self.policy_for(task)
         if apps.models_ready:
             try:
-                refuse_what_it_cannot(queues[options.queue_name], options)
+                refuse_what_it_cannot(queues[policy.queue_name], policy)
             except NotSupported as error:
                 raise InvalidTask(f"{task.module_path}: {error}") from None
 
@@ -138,11 +149,9 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
             registry.register(TaskCommand(task, self.policy_for(task)))
 
     def command_of(self, task: Task) -> Command:
-        """The command that enqueues a task with its options; it is kept with the task. Raises InvalidTask."""
-        kept: Any = vars(task).get("_sent") if isinstance(task, DjqueueTask) else None
-        if kept is not None and kept[0] is self.policy and kept[1].declared is registry.get(kept[1].name):
-            return cast(Command, kept[1])
-        self.validate_task(task)
+        """The command that enqueues a task with its options; it is kept with the task."""
+        if (kept := self._kept(task)) is not None:
+            return kept
         declared = _declared(task)
         policy = self.policy_for(task, None if declared.origin is not None else declared.policy)
         command = declared
@@ -152,6 +161,12 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         if isinstance(task, DjqueueTask):
             object.__setattr__(task, "_sent", (self.policy, command))
         return command
+
+    def _kept(self, task: Task) -> Command | None:
+        """The command that was made of a task before, with the options and the registry as they are now."""
+        policy, command = vars(task).get("_sent", (None, None)) if isinstance(task, DjqueueTask) else (None, None)
+        is_valid = policy is self.policy and command is not None and command.declared is registry.get(command.name)
+        return command if is_valid else None
 
     # ---- enqueueing
 
@@ -163,6 +178,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         return self.enqueue_many(task, [Call(tuple(args), kwargs)])[0]
 
     def enqueue_many(self, task: Task, calls: Sequence[Call]) -> list[TaskResult]:
+        self.validate_task(task)
         command = self.command_of(task)
         calls = [_as_json(task, call) for call in calls]
         handles = command.enqueue_many(calls)
@@ -259,6 +275,15 @@ def _policy_of(alias: str, options: dict[str, Any]) -> Policy:
         policy = _checked(alias, options)
         _known[alias] = dict(options), policy
     return policy
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    """Tasks keep their commands with these options, and settings of djqueue may say another queue for them."""
+    if setting.startswith("QUEUE"):
+        _known.clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="djqueue.tasks")
 
 
 def _checked(alias: str, options: dict[str, Any]) -> Policy:

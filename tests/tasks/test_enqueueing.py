@@ -138,6 +138,15 @@ def test_a_task_goes_to_the_queue_of_its_name(backend, settings):
     assert tasks.add.get_result(result.id).status == SUCCESSFUL
 
 
+@MEMORY
+def test_a_task_follows_the_queues_of_the_settings(backend, settings):
+    mail = tasks.add.using(queue_name="mail")
+    for names in (("default", "mail"), ("default",)):
+        settings.QUEUES = backend.queues(*names)
+        mail.enqueue(1)
+        assert queues[names[-1]].stats().ready == 1
+
+
 @EACH
 def test_other_names_share_the_queue_of_the_options(backend, settings, use):
     settings.QUEUES = backend.queues("default", "shared")

@@ -9,7 +9,7 @@ from tests.support.processes import until
 from tests.tasks import tasks
 from tests.tasks.conftest import TASKS
 
-pytestmark = [pytest.mark.slow, pytest.mark.backends("sqlite", "postgres", "mariadb", "redis")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -27,6 +27,7 @@ def workers_of(id, attempt):
     return result.status, result.worker_ids, result
 
 
+@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis")
 def test_a_task_whose_consumer_is_killed_has_both_workers_and_ends_well(consumer, tmp_path):
     result = tasks.stands.enqueue(str(tmp_path / "go"))
     with consumer() as first:
@@ -48,6 +49,7 @@ def test_a_task_whose_consumer_is_killed_has_both_workers_and_ends_well(consumer
         assert second.wait() == 0
 
 
+@pytest.mark.backends("sqlite", "redis")
 def test_a_task_that_kills_its_consumers_has_failed_with_a_worker_for_each(consumer):
     """From the second loss on it runs in a process of its own, which dies alone."""
     result = tasks.dies.enqueue()
