@@ -9,6 +9,7 @@ from djqueue import signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.backends.entries import log_extra
 from djqueue.policies.outcomes import Verdict, settled
+from djqueue.running.attempts import note
 from djqueue.running.result_store import fact_of
 from djqueue.utils import plain, tell
 
@@ -39,11 +40,23 @@ def settle_alike(
         finished = [(_settled(queue, lease, verdict, owner), verdict) for lease, verdict in finished]
     leases = [lease for lease, _ in finished]
     if verb == "release":  # more is to come: there is no result yet
+        _note_attempts(queue, finished)
         told: Sequence[Lease] = queue.release(leases)
     else:
         facts = [fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
         told = getattr(queue, verb)(leases, facts if any(facts) else ())
     announce(queue, finished, told, was_applied)
+
+
+def _note_attempts(queue: BaseQueue, finished: Finished) -> None:
+    """Keep who ran attempts of Django's tasks that count and raised nothing: no error of their entries tells it."""
+    silent = [
+        (lease.entry, verdict.attempts[-1])
+        for lease, verdict in finished
+        if verdict.attempts and verdict.exception is None and verdict.outcome.effect.counts
+    ]
+    if silent:
+        note(queue, silent)
 
 
 def announce(

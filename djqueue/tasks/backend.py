@@ -62,7 +62,7 @@ class TaskCommand(Command):
 
 
 class PeriodicTaskCommand(TaskCommand, PeriodicCommand):
-    """The command of a task with a schedule."""
+    """The command of a task with a schedule, whose options count for calls by hand too."""
 
 
 class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
@@ -153,7 +153,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         if (kept := self._kept(task)) is not None:
             return kept
         declared = _declared(task)
-        policy = self.policy_for(task, None if declared.origin is not None else declared.policy)
+        policy = self.policy_for(task, self.policy if type(declared) is TaskCommand else declared.policy)
         command = declared
         if policy != declared.policy:
             policy.overrides(declared.policy)  # so that what cannot travel is refused here

@@ -338,6 +338,7 @@ def test_a_task_has_a_schedule(queue, no_periodic_commands, monkeypatch):
     assert isinstance(made, Task)
     command = registry[made.module_path]
     assert (command.policy.ttl, command.policy.task) == (600, ("default", "default"))
+    assert task_backends["default"].command_of(made) is command
     monkeypatch.setattr(registry, "periodic", lambda: [command])
     with virtual_time(datetime(2026, 5, 1, tzinfo=UTC)):
         runs = run_due(until=timedelta(days=1), periodic=True)
