@@ -71,7 +71,7 @@ class RedisQueue(LeasedQueue):
     """
 
     settles_with_claim = True
-    features = FEATURES - {"transaction"}
+    features = FEATURES - {"transaction", "history"}
     options = frozenset({"PREFIX", "REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     bytes_at_once = protocol.BYTES_AT_ONCE
     rings = 0
