@@ -17,6 +17,7 @@ from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, how_to_log, pause_after, recycle_connections
 from djqueue.messages.failures import text_of
 from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.running.history import is_kept, record_of
 from djqueue.running.settle import announce, proof_of, settle_alike
 from djqueue.utils import clock, tell
 
@@ -82,6 +83,8 @@ class Settler(Loop):
             if held.verdict is not None:
                 return
             held.verdict = verdict
+        if verdict.outcome.effect.verb != "release" and is_kept(held.queue):
+            held.record = record_of(held.lease, verdict, self._owner, clock() - held.since)
         if verdict.outcome is DONE and not verdict.keep and not signals.completed.receivers:
             completed = self._completed.get(id(held.queue)) or self.completed(held.queue)
             completed.waiting.append(held)
@@ -128,7 +131,7 @@ class Settler(Loop):
         completed.taken = time.monotonic()
         pairs = [(held.lease, held) for held in batch]
         try:
-            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead)
+            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead, **_history(batch))
         except BaseException:
             for held in batch:
                 held.in_doubt = True
@@ -153,6 +156,12 @@ class Settler(Loop):
     def _settle_apart(self, queue: BaseQueue, batch: Sequence[Held]) -> None:
         self._pending_of(queue, DONE.effect.verb).waiting.extend(batch)
         self.wake()
+
+
+def _history(batch: Sequence[Held]) -> dict[str, list[bytes]]:
+    """The argument ``history`` of the verbs, which only a backend that has the feature gets."""
+    records = [held.record for held in batch]
+    return {"history": records} if any(records) else {}
 
 
 class RunLimit:
@@ -242,7 +251,8 @@ class PendingVerdicts:
             finished = [(held.lease, held.verdict) for held in batch if held.verdict is not None]  # all have one
             doubtful = {proof_of(held.lease): held for held in batch if held.in_doubt}
             try:
-                settle_alike(self._queue, self._verb, finished, self._owner, partial(_was_applied, doubtful))
+                was_applied = partial(_was_applied, doubtful)
+                settle_alike(self._queue, self._verb, finished, self._owner, was_applied, **_history(batch))
             except BaseException as error:
                 self._put_off(batch, error)
             else:

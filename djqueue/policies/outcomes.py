@@ -119,6 +119,8 @@ class Verdict(NamedTuple):
     """For how many seconds its result is kept; 0 if it was not requested."""
     packed: bytes = b""
     """The result as it is kept. It is encoded where it was made: a slow encoding delays no other message."""
+    details: str = ""
+    """What the history is to keep of the run: its arguments and value, as JSON."""
 
 
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
