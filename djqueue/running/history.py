@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from djqueue.backends.base import BaseQueue, Lease
+from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.history import MOMENT, bounds
 from djqueue.messages.failures import kind_of
 from djqueue.policies.outcomes import Verdict
@@ -18,6 +18,9 @@ from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
 
+CANCELLED = "cancelled"
+STATUSES = ("done", "failed", "expired", "discarded", CANCELLED)
+"""How a message ends."""
 LONGEST_ERROR = 200
 """Characters of the class of an exception, or of the reason of what ended without one."""
 
@@ -70,9 +73,18 @@ def record_of(lease: Lease, verdict: Verdict, owner: str = "", elapsed: float | 
         return b""
 
 
-def record_cancelled(command: str, enqueued: float, now: float) -> bytes:
-    """The record of a message that was cancelled while it waited."""
-    return _form("cancelled", "", command) % (now * 1e6, 0, enqueued * 1e6, 0, b"cancelled before it ran\t")
+def remember_cancelled(queue: BaseQueue, entry: Entry) -> None:
+    """Keep the record of a message that was cancelled while it waited, if its queue keeps a history."""
+    if is_kept(queue):
+        numbers = queue.now() * 1e6, entry.attempts, entry.created * 1e6, 0
+        queue.remember([entry.id], [_form(CANCELLED, "", entry.command) % (*numbers, b"cancelled before it ran\t")])
+
+
+def ended_of(queue: BaseQueue, id: str) -> Ended | None:
+    """What became of a message, if its queue has a record of it that can be read."""
+    record = queue.history_of(id)
+    ended = None if record is None else read(record)
+    return ended if ended is not None and ended.status in STATUSES else None
 
 
 @lru_cache(maxsize=4096)
@@ -93,13 +105,13 @@ def _field(text: str) -> str:
 
 
 def read(record: bytes) -> Ended:
-    """What a record says. It is no more trusted than any text of a store: what cannot be read is left out."""
+    """What a record says; without a status if it cannot be read, as any text of a store may be of others."""
     try:
         words = record.decode().split("\t", 8)
         ended, status, attempts, enqueued, ran, owner, command, error, details = [*words, *[""] * (9 - len(words))]
         at, lasted, told = int(ended) / 1e6, int(ran) / 1e6, _details(details)
         times = int(enqueued) / 1e6, at - lasted, at, lasted
-        return Ended(plain(status), plain(command), plain(owner), int(attempts), *times, plain(error), *told)
+        return Ended(status, plain(command), plain(owner), int(attempts), *times, plain(error), *told)
     except (ValueError, OverflowError):  # not written by djqueue
         return Ended()
 
