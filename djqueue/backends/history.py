@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from djqueue import conf
@@ -24,7 +25,8 @@ class HistoryRow(NamedTuple):
     """Pass this as ``before`` to go on behind this row."""
 
 
-class Bounds(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Bounds:
     """What QUEUE_HISTORY says."""
 
     age: float
@@ -53,9 +55,12 @@ def bounds() -> Bounds | None:
 
 
 def most_records() -> int:
-    """How many records a queue keeps at most, for a backend that bounds its history while it writes."""
-    said = bounds() or bounds_of(conf.SETTINGS["QUEUE_HISTORY"].default)
-    return 0 if said is None else said.count
+    """How many records a queue keeps at most, for a backend that bounds its history while it writes; never raises."""
+    try:
+        said = bounds()
+    except (TypeError, ValueError):  # the reaper, and a check, tell of it
+        said = None
+    return conf.SETTINGS["QUEUE_HISTORY"].default["count"] if said is None else said.count
 
 
 def bounds_of(given: Mapping[str, Any] | None) -> Bounds | None:

@@ -40,9 +40,9 @@ def verbs(queue, monkeypatch):
 
 
 def _noting(called, name, verb):
-    def noted(leases, *facts):
+    def noted(leases, *facts, **history):
         called.append((name, len(leases)))
-        return verb(leases, *facts)
+        return verb(leases, *facts, **history)
 
     return noted
 

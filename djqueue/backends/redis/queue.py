@@ -185,7 +185,7 @@ class RedisQueue(LeasedQueue):
         return self._complete_again(done, history), self.claim(limit, lease, owner, ahead, begin=False)
 
     def _complete_again(self, leases: Sequence[Lease], history: Sequence[bytes]) -> list[Lease]:
-        said = [protocol.proof(lease) for lease in leases]
+        said: list[tuple] = [protocol.proof(lease) for lease in leases]
         if history:
             said = [(*proof, record) for proof, record in zip(said, history, strict=True)]
         args = self.rings, self._remember, self._keep, _records_of_a_hash(), 3 if history else 2

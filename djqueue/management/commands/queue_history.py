@@ -40,6 +40,8 @@ from djqueue.utils import short_names
 HEAD = ("id", "queue", "command", "status", "ended", "ran", "attempts", "worker", "error")
 PAGE = 10_000
 """Records per call: a backend may look at all of them for each page."""
+LATE = 3600.0
+"""Seconds by which a message may have been settled after its end, as its store was away: records come in that order."""
 ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
 
 
@@ -106,10 +108,10 @@ def _selected(queue: BaseQueue, options: dict[str, Any]) -> Iterator[Row]:
         now, since = queue.now(), options["since"]
         since = 0.0 if since is None else since.timestamp() if isinstance(since, datetime) else now - since
         for row in _records(queue, options["id"]):
-            if row.ended.ended < since:
-                return
-            if _is_wanted(row, options):
+            if row.ended.ended >= since and _is_wanted(row, options):
                 yield row
+            elif 0 < row.ended.ended < since - LATE:
+                return
 
 
 def _records(queue: BaseQueue, id: str | None) -> Iterator[Row]:
@@ -159,10 +161,15 @@ def _cells(rows: Sequence[Row], full_ids: bool) -> list[list[str]]:
             lasted(row.ended.seconds) if row.ended.attempts else NONE,
             number(row.ended.attempts),
             row.ended.worker or NONE,
-            " · ".join(filter(None, [row.ended.error, row.ended.call, row.ended.value and f"= {row.ended.value}"])) or NONE,
+            _about(row.ended) or NONE,
         ]
         for row in rows
     ]
+
+
+def _about(ended: Ended) -> str:
+    returned = f"returned {ended.value}" if ended.value else ""
+    return " · ".join(filter(None, (ended.error, ended.call, returned)))
 
 
 def _object(row: Row) -> dict[str, Any]:
