@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,23 +44,23 @@ _read: tuple[object, Bounds | None] = (None, None)
 
 
 def bounds() -> Bounds | None:
-    """What QUEUE_HISTORY says; None if no history is kept. Raises TypeError or ValueError for a wrong value.
+    """What QUEUE_HISTORY says, read once as it is asked for at every settlement; None if no history is kept.
 
-    Asked for at every settlement, so a value is read only once.
+    A wrong value keeps none and raises nothing, as messages are to be settled all the same: a check tells of it, and
+    the reaper.
     """
     global _read
     given = conf.get("QUEUE_HISTORY")
     if _read[0] is not given:
-        _read = given, bounds_of(given)
+        _read = given, None
+        with suppress(TypeError, ValueError):
+            _read = given, bounds_of(given)
     return _read[1]
 
 
 def most_records() -> int:
-    """How many records a queue keeps at most, for a backend that bounds its history while it writes; never raises."""
-    try:
-        said = bounds()
-    except (TypeError, ValueError):  # the reaper, and a check, tell of it
-        said = None
+    """How many records a queue keeps at most, for a backend that bounds its history while it writes."""
+    said = bounds()
     return conf.SETTINGS["QUEUE_HISTORY"].default["count"] if said is None else said.count
 
 

@@ -15,7 +15,7 @@ from threading import Thread
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
-from djqueue.backends.history import bounds
+from djqueue.backends.history import bounds_of
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, run_all
@@ -155,7 +155,7 @@ class Reaper(Loop):
     def _trim_history(self, queue: BaseQueue) -> None:
         """Without QUEUE_HISTORY no record stays."""
         if "history" in queue.features:
-            kept = bounds()
+            kept = bounds_of(conf.get("QUEUE_HISTORY"))
             count, age = (0, 0.0) if kept is None else (kept.count, kept.age)
             queue.trim_history(count, age)
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed, Lease
@@ -83,14 +84,13 @@ class Settler(Loop):
             if held.verdict is not None:
                 return
             held.verdict = verdict
-        if verdict.outcome.effect.verb != "release" and is_kept(held.queue):
-            held.record = record_of(held.lease, verdict, self._owner, clock() - held.since)
         if verdict.outcome is DONE and not verdict.keep and not signals.completed.receivers:
             completed = self._completed.get(id(held.queue)) or self.completed(held.queue)
             completed.waiting.append(held)
             if not completed.awaited:
                 self.wake()
         else:
+            held.ended = clock()
             self._pending_of(held.queue, verdict.outcome.effect.verb).waiting.append(held)
             self.wake()
 
@@ -130,8 +130,10 @@ class Settler(Loop):
         queue, batch = completed.queue, completed.take()
         completed.taken = time.monotonic()
         pairs = [(held.lease, held) for held in batch]
+        records = records_of(queue, batch, owner) if batch else []
+        history: Any = {"history": records} if records else {}  # only a backend that has the feature gets some
         try:
-            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead, **_history(batch))
+            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead, **history)
         except BaseException:
             for held in batch:
                 held.in_doubt = True
@@ -158,10 +160,15 @@ class Settler(Loop):
         self.wake()
 
 
-def _history(batch: Sequence[Held]) -> dict[str, list[bytes]]:
-    """The argument ``history`` of the verbs, which only a backend that has the feature gets."""
-    records = [held.record for held in batch]
-    return {"history": records} if any(records) else {}
+def records_of(queue: BaseQueue, batch: Sequence[Held], owner: str) -> list[bytes]:
+    """A record of each message for the history of its queue; none if it keeps no history."""
+    if not is_kept(queue):
+        return []
+    return [
+        record_of(held.lease, verdict, owner, (held.ended or (held.began or held.since) + verdict.seconds) - held.since)
+        for held in batch
+        if (verdict := held.verdict) is not None  # all have one
+    ]
 
 
 class RunLimit:
@@ -252,7 +259,8 @@ class PendingVerdicts:
             doubtful = {proof_of(held.lease): held for held in batch if held.in_doubt}
             try:
                 was_applied = partial(_was_applied, doubtful)
-                settle_alike(self._queue, self._verb, finished, self._owner, was_applied, **_history(batch))
+                records = () if self._verb == "release" else records_of(self._queue, batch, self._owner)
+                settle_alike(self._queue, self._verb, finished, self._owner, was_applied, records)
             except BaseException as error:
                 self._put_off(batch, error)
             else:

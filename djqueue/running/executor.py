@@ -139,7 +139,7 @@ def _conclude(
     """Encode what is kept of the runs, and log what became of the messages."""
     if jobs and jobs[0].policy.time_limit is not None:
         _tell_overrun(jobs[0], verdicts[jobs[0].place])
-    if has_details(queue):
+    if has_details():
         for job in jobs:
             details = details_of(job.command, job.args, job.kwargs, verdicts[job.place].value)
             verdicts[job.place] = verdicts[job.place]._replace(details=details)

@@ -48,11 +48,8 @@ class Ended(NamedTuple):
 
 
 def is_kept(queue: BaseQueue) -> bool:
-    """Whether a queue keeps a history. A wrong QUEUE_HISTORY keeps none: messages are settled all the same."""
-    try:
-        return "history" in queue.features and bounds() is not None
-    except (TypeError, ValueError):  # the reaper, and a check, tell of it
-        return False
+    """Whether a queue keeps a history."""
+    return "history" in queue.features and bounds() is not None
 
 
 def record_of(lease: Lease, verdict: Verdict, owner: str = "", elapsed: float | None = None) -> bytes:
@@ -124,9 +121,10 @@ def _details(text: str) -> tuple[str, str]:
     return plain(str(told.get("call", ""))), plain(str(told.get("value", "")))
 
 
-def has_details(queue: BaseQueue) -> bool:
+def has_details() -> bool:
     """Whether QUEUE_HISTORY asks for arguments or values."""
-    return is_kept(queue) and (asked := bounds()) is not None and (asked.arguments or asked.value)
+    asked = bounds()
+    return asked is not None and (asked.arguments or asked.value)
 
 
 def details_of(command: Runnable, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from djqueue import Discard, Fail, Result, queues
 from djqueue.backends.base import Entry, Lease
-from djqueue.backends.history import MOMENT, bounds
+from djqueue.backends.history import MOMENT, bounds, bounds_of
 from djqueue.consumer.maintenance import Reaper
 from djqueue.decorators import queue_command
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -202,5 +202,6 @@ def test_the_setting_is_read_once(settings):
     settings.QUEUE_HISTORY = {}
     assert bounds() is None
     settings.QUEUE_HISTORY = {"age": 0}
+    assert bounds() is None
     with pytest.raises(ValueError, match=r"QUEUE_HISTORY\['age'\]"):
-        bounds()
+        bounds_of(settings.QUEUE_HISTORY)

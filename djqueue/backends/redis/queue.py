@@ -174,7 +174,7 @@ class RedisQueue(LeasedQueue):
         token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
         ends, sizes = (self.rings, self._remember, self._keep), (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE)
         ids = [protocol.text(one.entry.id) for one in done]
-        said = *ends, *sizes, span, token, protocol.text(owner), tokens, _records_of_a_hash(), *ids, *history
+        said = *ends, *sizes, span, token, protocol.text(owner), tokens, *_records(history), *ids
         with suppress(ConnectionError):
             try:
                 with self._unanswered.asking(token, lease):
@@ -185,11 +185,9 @@ class RedisQueue(LeasedQueue):
         return self._complete_again(done, history), self.claim(limit, lease, owner, ahead, begin=False)
 
     def _complete_again(self, leases: Sequence[Lease], history: Sequence[bytes]) -> list[Lease]:
-        said: list[tuple] = [protocol.proof(lease) for lease in leases]
-        if history:
-            said = [(*proof, record) for proof, record in zip(said, history, strict=True)]
-        args = self.rings, self._remember, self._keep, _records_of_a_hash(), 3 if history else 2
-        now, *lost = self._run("complete", (*args, *(value for one in said for value in one)))
+        args = self.rings, self._remember, self._keep, *_records(history), 2
+        said = [value for lease in leases for value in protocol.proof(lease)]
+        now, *lost = self._run("complete", (*args, *said))
         return _but(leases, lost, now / 1e6)
 
     def _disown(self) -> None:
@@ -217,7 +215,7 @@ class RedisQueue(LeasedQueue):
         return [replace(lease, begun=True) for lease in self._settle("begin", leases, (), protocol.proof)]
 
     def complete(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
-        args = self.rings, self._remember, self._keep, _records_of_a_hash()
+        args = self.rings, self._remember, self._keep
         return self._end("complete", listed(leases), facts, history, args, protocol.proof)
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
@@ -244,7 +242,7 @@ class RedisQueue(LeasedQueue):
         leases = listed(leases)
         if self.failed is None:
             return self.release(leases)  # a failed message stays here
-        return self._end("fail", leases, facts, history, (self.rings, _records_of_a_hash()), protocol.verdict)
+        return self._end("fail", leases, facts, history, (self.rings,), protocol.verdict)
 
     def _end(
         self,
@@ -257,7 +255,8 @@ class RedisQueue(LeasedQueue):
     ) -> list[Lease]:
         """Run what ends entries with their records, and with the facts if the store is the one that the queue made."""
         if not any(facts) and not history:
-            return self._settle(name, leases, (*args, len(tell(leases[0])) if leases else 0), tell)
+            step = len(tell(leases[0])) if leases else 0
+            return self._settle(name, leases, (*args, *_records(()), step), tell)
         is_own = any(facts) and self.store is self._own_store
         none = [None] * len(leases)
         endings = zip(leases, facts if is_own else none, history or none, strict=True)
@@ -270,12 +269,12 @@ class RedisQueue(LeasedQueue):
     ) -> list[Lease]:
         before, keys = len(self._script(name)[1]), []
         said: list[tuple] = []
-        for lease, fact, record in endings:
+        for lease, fact, _ in endings:
             if fact is not None:
                 keys.append(self._keys.fact(fact.key))
-            kept = protocol.fact_args(fact, before + len(keys)) if with_facts else ()
-            said.append((*tell(lease), *kept) if record is None else (*tell(lease), *kept, record))
-        ours, _ = self._settle_some(name, [lease for lease, *_ in endings], (*args, len(said[0])), said, keys)
+            said.append((*tell(lease), *protocol.fact_args(fact, before + len(keys))) if with_facts else tell(lease))
+        records = _records([record or b"" for *_, record in endings])
+        ours, _ = self._settle_some(name, [lease for lease, *_ in endings], (*args, *records, len(said[0])), said, keys)
         return ours
 
     def requeue(self, ids: Iterable[str]) -> int:
@@ -327,9 +326,8 @@ class RedisQueue(LeasedQueue):
     # ---- history
 
     def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
-        pairs = zip(map(protocol.text, ids), history, strict=True)
-        for some in protocol.slices((id, record) for id, record in pairs if record):
-            self._run("remember", (_records_of_a_hash(), *(value for pair in some for value in pair)))
+        for some in protocol.slices(zip(map(protocol.text, ids), history, strict=True)):
+            self._run("remember", (*_records([record for _, record in some]), *(id for id, _ in some)))
 
     def history_of(self, id: str) -> bytes | None:
         return self._run("history_of", (protocol.text(id),))
@@ -542,9 +540,9 @@ def _size_of_ending(ending: tuple[Lease, Fact | None, bytes | None]) -> int:
     return (0 if fact is None else len(fact.value)) + len(record or b"")
 
 
-def _records_of_a_hash() -> int:
-    """How many records of the history one of its two hashes may have."""
-    return max(1, most_records() // 2)
+def _records(history: Sequence[bytes]) -> tuple[int, bytes]:
+    """The records as the scripts take them: how many one of the two hashes may have, and a line for each."""
+    return max(1, most_records() // 2), b"\n".join(history)
 
 
 class RedisBlockingQueue(RedisQueue):

@@ -7,22 +7,22 @@ local function turn_history(now)
   call("HSET", meta, "history", whole(now))
 end
 
--- Id and record, the argument at that offset, of each entry that has one.
-local function records(ids, at, offset)
-  local kept, n = {}, 0
-  for i, first in ipairs(at) do
-    local record = ARGV[first + offset]
-    if record ~= "" then
-      kept[n + 1], kept[n + 2] = ids[i], record
-      n = n + 2
+-- Keeps the records of entries. `said` has a line for each that was asked about, "" for none: those whose ids begin in ARGV at `first`,
+-- `step` apart. `at` has the places of the ids to keep, which ascend. One hash has `most` records at most.
+local function keep_records(ids, at, first, step, said, most, now)
+  if said == "" then return end
+  local find, sub, kept, n, i, from, place = string.find, string.sub, {}, 0, 1, 1, first
+  while at[i] do
+    local to = find(said, "\n", from, true) or 0
+    if place == at[i] then
+      if to ~= from and from <= #said then
+        kept[n + 1], kept[n + 2], n = ids[i], sub(said, from, to - 1), n + 2
+      end
+      i = i + 1
     end
+    from, place = to + 1, place + step
   end
-  return kept
-end
-
--- Keeps records, which are behind their ids; as many at most are in one hash.
-local function keep_records(kept, most, now)
-  if #kept == 0 then return end
+  if n == 0 then return end
   call("HSET", history, unpack(kept))
   if call("HLEN", history) >= tonumber(most) then turn_history(now) end
 end
