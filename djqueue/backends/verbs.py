@@ -249,8 +249,8 @@ class QueueVerbs:
         Returns what :meth:`complete` returns, without facts, and what :meth:`claim` returns, with ``begin=False``.
         A ``limit`` of 0 claims nothing. Repeating it after an error is harmless.
         """
-        records: Any = {"history": history} if history else {}  # only a backend that has the feature gets some
-        held = self.complete(done, **records) if done else []
+        told = [(), history] if history else []  # only a backend that has the feature gets records
+        held = self.complete(done, *told) if done else []
         claimed = self.claim(limit, lease, owner, ahead, begin=False) if limit else Claimed(retry_after=0.0)
         return held, claimed
 

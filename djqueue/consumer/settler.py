@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed, Lease
@@ -131,9 +130,9 @@ class Settler(Loop):
         completed.taken = time.monotonic()
         pairs = [(held.lease, held) for held in batch]
         records = records_of(queue, batch, owner) if batch else []
-        history: Any = {"history": records} if records else {}  # only a backend that has the feature gets some
+        history = [records] if records else []  # only a backend that has the feature gets some
         try:
-            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead, **history)
+            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead, *history)
         except BaseException:
             for held in batch:
                 held.in_doubt = True

@@ -48,8 +48,8 @@ def settle_alike(
         told: Sequence[Lease] = queue.release(leases)
     else:
         facts = [fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
-        records = {"history": history} if any(history) else {}  # only a backend that has the feature gets some
-        told = getattr(queue, verb)(leases, facts if any(facts) else (), **records)
+        records = [history] if any(history) else []  # only a backend that has the feature gets some
+        told = getattr(queue, verb)(leases, facts if any(facts) else (), *records)
     announce(queue, finished, told, was_applied)
 
 

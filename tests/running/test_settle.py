@@ -40,9 +40,9 @@ def verbs(queue, monkeypatch):
 
 
 def _noting(called, name, verb):
-    def noted(leases, *facts, **history):
+    def noted(leases, *facts):
         called.append((name, len(leases)))
-        return verb(leases, *facts, **history)
+        return verb(leases, *facts)
 
     return noted
 
