@@ -249,8 +249,9 @@ class QueueVerbs:
         Returns what :meth:`complete` returns, without facts, and what :meth:`claim` returns, with ``begin=False``.
         A ``limit`` of 0 claims nothing. Repeating it after an error is harmless.
         """
-        told = [(), history] if history else []  # only a backend that has the feature gets records
-        held = self.complete(done, *told) if done else []
+        held: list[Lease] = []
+        if done:  # only a backend that has the feature gets records
+            held = self.complete(done, (), history) if history else self.complete(done)
         claimed = self.claim(limit, lease, owner, ahead, begin=False) if limit else Claimed(retry_after=0.0)
         return held, claimed
 
