@@ -22,7 +22,7 @@ _NAMES = {
     "register_event_consumer register_metadata_producer_consumer",
     "djqueue.policies.outcomes": "Backoff RetryPolicy",
     "djqueue.discovery": "autodiscover",
-    "djqueue.results": "Result",
+    "djqueue.results": "Cancelled Result",
     "djqueue.tasks.declaring": "task",
     "djqueue.running.context": "current_batch current_message",
     "djqueue.timetables": "crontab",
@@ -36,6 +36,7 @@ __all__ = [
     "Backoff",
     "Batch",
     "BatchCommand",
+    "Cancelled",
     "CommandFailed",
     "Concurrency",
     "Consumer",
@@ -99,7 +100,7 @@ if TYPE_CHECKING:
         register_metadata_producer_consumer,
     )
     from djqueue.policies.outcomes import Backoff, RetryPolicy
-    from djqueue.results import Result
+    from djqueue.results import Cancelled, Result
     from djqueue.running.context import current_batch, current_message
     from djqueue.tasks.declaring import task
     from djqueue.timetables import crontab

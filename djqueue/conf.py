@@ -84,6 +84,12 @@ def _are_serializers(value: Any) -> bool:
     return _list_of(_SERIALIZER.accepts)(value) and bool(value)
 
 
+def _is_history(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not value.keys() <= _OF_HISTORY.keys():
+        return False
+    return all(_OF_HISTORY[name].accepts(given) for name, given in value.items())
+
+
 def _thread(text: str) -> int | str:
     try:
         return int(text)
@@ -101,6 +107,19 @@ _MODULES = Kind(_list_of(_is_name), "a list of names of modules without dots, as
 _PACKAGES = Kind(_list_of(_is_dotted_name), "a list of dotted names of packages, as in ('company.jobs',)")
 _SECONDS = Kind(_passes(seconds, least=0), "seconds, or a timedelta")
 _SERIALIZER = Kind(_one_of("pickle", "json"), "'pickle' or 'json'")
+
+LEAST_HISTORY = 2
+_OF_HISTORY = {
+    "age": _duration(1, "at least a second"),
+    "count": Kind(_passes(whole, least=LEAST_HISTORY), "a whole number, at least 2"),
+    "arguments": _FLAG,
+    "value": _FLAG,
+}
+_HISTORY = Kind(
+    _is_history,
+    "a dictionary of 'age' (seconds, or a timedelta), 'count' (a whole number, at least 2), 'arguments' and 'value' "
+    "(True or False)",
+)
 
 WORKER_EMPTY: dict[str, tuple[type, float]] = {
     "QUEUE_WORKER_EMPTY_LIMIT": (int, 16),
@@ -130,6 +149,7 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_RESULT_TTL": Setting(None, _SECONDS.or_none()),
     "QUEUE_MAX_ERRORS": Setting(None, _COUNT.or_none()),
     "QUEUE_MAX_ERROR_AGE": Setting(None, _duration(1, "at least a second").or_none()),
+    "QUEUE_HISTORY": Setting({"age": 7 * 86_400, "count": 100_000}, _HISTORY.or_none()),
     "QUEUE_MAX_POLL_INTERVAL": Setting(
         1.0, _duration(0.001, "at least a millisecond"), float, ("QUEUE_COORDINATOR_DELAY",)
     ),

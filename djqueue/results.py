@@ -7,19 +7,21 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue, Record
+from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.hints import ON_A_RESULT, missing
 from djqueue.messages.failures import errors_of
 from djqueue.running.context import current_message
+from djqueue.running.history import ended_of, remember_cancelled
 from djqueue.running.result_store import (
     DONE,
     FAILED,
@@ -38,6 +40,22 @@ FIRST_LOOK, LAST_LOOK = 0.005, 0.5
 GONE_AFTER = 3.0
 """Seconds for which a message must have been nowhere before waiting ends: its result may come a moment later."""
 RUNNING, UNKNOWN = "running", "unknown"
+
+
+class Cancelled(StrEnum):
+    """What :meth:`Result.cancel` found; true only if the message is gone and will not run."""
+
+    WAITING = "waiting"
+    """It waited, and is gone."""
+    RUNNING = "running"
+    """It runs, or is about to: it was asked to stop."""
+    ENDED = "ended"
+    """It had ended before: it is done, has failed, or was cancelled."""
+    UNKNOWN = "unknown"
+    """No queue has it, and nothing is known of its end."""
+
+    def __bool__(self) -> bool:
+        return self is Cancelled.WAITING
 
 
 class EnqueueStatus:
@@ -106,7 +124,7 @@ class Result:
     def status(self) -> str:
         """``ready``, ``delayed``, ``running``, ``done``, ``failed``, ``expired``, ``discarded``, ``cancelled``.
 
-        Or ``unknown``: it is over and its result was not to be kept, or is not kept any more.
+        Or ``unknown``: there is no such message, or it ended so long ago that QUEUE_HISTORY has no record of it.
         """
         try:
             end = self._end()
@@ -117,7 +135,10 @@ class Result:
         record = self._record()
         if record is not None:
             return RUNNING if record.state == LEASED else record.state
-        return FAILED if self._failed() is not None else UNKNOWN
+        if self._failed() is not None:
+            return FAILED
+        ended = ended_of(self._queue, self.id)
+        return UNKNOWN if ended is None else ended.status
 
     @property
     def progress(self) -> Progress | None:
@@ -160,14 +181,15 @@ class Result:
         """:attr:`progress` for async code."""
         return await sync_to_async(lambda: self.progress)()
 
-    async def acancel(self) -> bool:
+    async def acancel(self) -> Cancelled:
         """:meth:`cancel` for async code."""
         return await sync_to_async(self.cancel)()
 
-    def cancel(self) -> bool:
-        """Cancel it: True if it waited and is gone. If it runs, ``current_message().cancelled`` is true for it.
+    def cancel(self) -> Cancelled:
+        """Cancel it; true if it waited and is gone. If it runs, ``current_message().cancelled`` is true for it.
 
-        A message that a worker has taken and is about to begin runs too, with that flag. Raises NotSupported if the
+        The :class:`Cancelled` that it returns tells what the message was: waiting, running, ended, or not known. One
+        that a worker has taken and is about to begin runs too, with that flag. Raises NotSupported if the
         backend cannot look into its queue, RuntimeError within the transaction at whose end the message is sent.
         """
         queue = self._queue
@@ -177,10 +199,16 @@ class Result:
         if not queue.remove([self.id]):
             ask_to_stop(queue, self.id)
             if not queue.remove([self.id]):  # the message may have gone back to the queue just now
-                return False
+                return self._not_cancelled()
         keep = seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL")
         record_cancelled(queue, self.id, keep, None if record is None else record.entry)
-        return True
+        remember_cancelled(queue, Entry(b"", self.id, command=self.command) if record is None else record.entry)
+        return Cancelled.WAITING
+
+    def _not_cancelled(self) -> Cancelled:
+        if self._record() is not None:
+            return Cancelled.RUNNING
+        return Cancelled.UNKNOWN if self.status == UNKNOWN else Cancelled.ENDED
 
     @property
     def _queue(self) -> BaseQueue:

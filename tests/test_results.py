@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.test import override_settings
 
-from djqueue import Discard, Fail, Result, Retry, current_message, queues, results
+from djqueue import Cancelled, Discard, Fail, Result, Retry, current_message, queues, results
 from djqueue.backends.base import Entry, NoStore
 from djqueue.decorators import queue_command
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
@@ -24,7 +24,7 @@ from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.backends import ACROSS
-from tests.support.consumer import Gate, claim_one, exit_code, heard, message_for, run_one, serving
+from tests.support.consumer import Gate, claim_one, ended_as, exit_code, heard, message_for, run_one, serving
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
@@ -226,11 +226,13 @@ class TestStatus:
         with pytest.raises(CommandFailed, match="expired: its ttl of 0.02 s is over"):
             handle.get()
 
-    def test_without_a_result_ttl_what_is_over_is_unknown(self, queue):
+    def test_without_a_result_ttl_the_history_knows_what_became_of_it(self, queue):
         handle = forgetful(1)
         assert handle.status == "ready"
         run_one(queue)
-        assert handle.status == "unknown"
+        assert handle.status == ended_as(queue, "done")
+        with pytest.raises(NoResult, match="is not kept"):
+            handle.get()
         handle = say.using(result_ttl=None).enqueue("fail", "because")
         run_one(queue)
         assert handle.status == "failed"  # it is still in the failed queue
@@ -240,7 +242,8 @@ class TestStatus:
         handle = echo.using(result_ttl=0.3).enqueue(1)
         run_one(queue)
         assert handle.status == "done"
-        eventually(lambda: handle.status == "unknown")
+        eventually(lambda: queue.store.get(f"result:{handle.id}") is None)
+        assert handle.status == ended_as(queue, "done")
 
     def test_what_is_retried_from_the_failed_queue_lives_again(self, queue):
         handle = say("fail", "first")
@@ -537,7 +540,7 @@ def test_a_store_that_fails_costs_the_results_and_not_the_work(queue, monkeypatc
     with heard("completed") as told:
         assert run_one(queue).outcome is Outcome.DONE
     assert len(told) == queue.stats().done == 1
-    assert handle.status == "unknown"
+    assert handle.status == ended_as(queue, "done")
     assert "could not be kept" in caplog.text
 
 
@@ -635,19 +638,19 @@ class TestCancel:
     def test_what_waits_is_gone(self, queue):
         ready, delayed = echo(1), echo.using(delay=60).enqueue(2)
         for handle in (ready, delayed, forgetful(1)):
-            assert handle.cancel() is True
+            assert handle.cancel() is Cancelled.WAITING
             assert handle.status == "cancelled"
             with pytest.raises(CommandFailed, match="cancelled before it ran") as failed:
                 handle.get()
             assert failed.value.status == "cancelled"
         assert (len(queue), queue.claim(1)) == (0, [])
-        assert ready.cancel() is False
+        assert ready.cancel() is Cancelled.ENDED
 
     def test_what_runs_is_told(self, queue):
         handle = until_cancelled()
         with serving(threads=1) as consumer:
             eventually(lambda: handle.status == "running")
-            assert handle.cancel() is False
+            assert handle.cancel() is Cancelled.RUNNING
             with pytest.raises(CommandFailed, match="discarded: as its owner wants"):
                 handle.get(timeout=20)
             assert consumer.end() == 0
@@ -676,7 +679,7 @@ class TestCancel:
     def test_what_runs_and_is_done_all_the_same_is_done(self, queue):
         handle = echo(1)
         lease = claim_one(queue)
-        assert handle.cancel() is False
+        assert handle.cancel() is Cancelled.RUNNING
         settle(queue, [(lease, execute(queue, lease))])
         assert (handle.status, handle.get()) == ("done", 1)
 
@@ -684,15 +687,15 @@ class TestCancel:
         handle = stumble()
         run_one(queue)
         assert handle.status == "delayed"
-        assert handle.cancel() is True
+        assert handle.cancel() is Cancelled.WAITING
         assert (handle.status, len(queue)) == ("cancelled", 0)
 
     def test_what_is_over_stays_as_it_was(self, queue):
         handle = echo(1)
         run_one(queue)
-        assert handle.cancel() is False
+        assert handle.cancel() is Cancelled.ENDED
         assert (handle.status, handle.get()) == ("done", 1)
-        assert Result("no-such-id").cancel() is False
+        assert Result("no-such-id").cancel() is Cancelled.UNKNOWN
 
     def test_what_goes_back_while_it_is_cancelled_is_gone(self, queue, monkeypatch):
         """A worker hands it back between the two looks."""
@@ -705,13 +708,13 @@ class TestCancel:
             return removed
 
         monkeypatch.setattr(queue, "remove", remove_late)
-        assert handle.cancel() is True
+        assert handle.cancel() is Cancelled.WAITING
         assert (handle.status, queue.claim(1)) == ("cancelled", [])
 
     def test_the_wish_ends_when_it_is_retried_from_the_failed_queue(self, queue):
         handle = say("fail", "because")
         lease = claim_one(queue)
-        assert handle.cancel() is False
+        assert handle.cancel() is Cancelled.RUNNING
         settle(queue, [(lease, execute(queue, lease))])
         assert queue.requeue([handle.id]) == 1
         settle(queue, [(claim_one(queue), Verdict(Outcome.INTERRUPTED))])

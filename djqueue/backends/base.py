@@ -20,6 +20,7 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import DebounceGuard, Guard, OnceGuard, UniqueGuard
+from djqueue.backends.history import HistoryRow
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.stores import BaseStore, NoStore, RateLimit
 from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, Unanswered
@@ -39,6 +40,7 @@ __all__ = [
     "DebounceGuard",
     "Entry",
     "Fact",
+    "HistoryRow",
     "OnceGuard",
     "LaneRecord",
     "Lease",
@@ -79,7 +81,7 @@ class LeasedQueue(BaseQueue):
     raises NotSupported, which names it.
     """
 
-    features = FEATURES - {"transaction", "begin", "lanes", "shards"}
+    features = FEATURES - {"transaction", "begin", "lanes", "shards", "history"}
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

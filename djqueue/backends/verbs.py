@@ -38,6 +38,7 @@ from djqueue.backends.entries import (
     untried,
 )
 from djqueue.backends.guards import DebounceGuard, Decision, DedupMark, Guard, decide
+from djqueue.backends.history import HistoryRow
 from djqueue.backends.stores import BaseStore, Grant, RateLimit
 from djqueue.exceptions import NotSupported
 from djqueue.utils import clock, seconds, tell
@@ -46,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 FAILED_SUFFIX = f":{FAILED}"
 FEATURES = frozenset(
-    "durable lease fence begin idempotent transaction priority order lanes shards inspect count facts".split()
+    "durable lease fence begin idempotent transaction priority order lanes shards inspect count facts history".split()
 )
 """What backends can do; docs/reference/backends.rst explains each."""
 REAP_EVERY = 1.0
@@ -235,14 +236,22 @@ class QueueVerbs:
             left -= 1
 
     def exchange(
-        self, done: Sequence[Lease], limit: int = 0, lease: float = 60.0, owner: str = "", ahead: int = 0
+        self,
+        done: Sequence[Lease],
+        limit: int = 0,
+        lease: float = 60.0,
+        owner: str = "",
+        ahead: int = 0,
+        history: Sequence[bytes] = (),
     ) -> tuple[list[Lease], Claimed]:
         """Complete leases and claim, in one round trip where the backend can: a busy worker does both together.
 
         Returns what :meth:`complete` returns, without facts, and what :meth:`claim` returns, with ``begin=False``.
         A ``limit`` of 0 claims nothing. Repeating it after an error is harmless.
         """
-        held = self.complete(done) if done else []
+        held: list[Lease] = []
+        if done:  # only a backend that has the feature gets records
+            held = self.complete(done, (), history) if history else self.complete(done)
         claimed = self.claim(limit, lease, owner, ahead, begin=False) if limit else Claimed(retry_after=0.0)
         return held, claimed
 
@@ -341,11 +350,12 @@ class QueueVerbs:
         """
         return []
 
-    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         """Done: forget the entries of one lease or many. Returns those that were still held.
 
         ``facts``, if given, has one for each lease, or None: it is kept in :attr:`store` if the lease was still held,
-        in the same atomic step where the backend can.
+        in the same atomic step where the backend can. ``history``, if given, has a record for each lease, or b"" for
+        none: it is kept if the lease was still held, in the same atomic step, by backends with that feature.
         """
         leases = listed(leases)
         return self._with_facts(list(leases), leases, facts)
@@ -376,11 +386,11 @@ class QueueVerbs:
                 written.append(lease)
         return written
 
-    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         """Move the entries of one lease or many to the end of :attr:`failed`, as each ``lease.entry`` is now.
 
         Returns the leases that were still held. The failed queue is in the order of failure, whatever the priorities.
-        ``facts`` are kept as ``complete`` keeps them. A failed queue has no other, so it puts them back.
+        ``facts`` and ``history`` are kept as by ``complete``. A failed queue has no other, so it puts them back.
         """
         leases = listed(leases)
         if self.failed is None:
@@ -424,6 +434,27 @@ class QueueVerbs:
     def stats(self) -> QueueStats:
         """Counts; see :class:`QueueStats`."""
         return QueueStats(ready=len(self), failed=None if self.failed is None else len(self.failed))
+
+    # ---- history: the records of what has ended, which most backends do not keep
+
+    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
+        """Keep a record of each id, of messages that ended without a lease. The latest record of an id counts."""
+
+    def history_of(self, id: str) -> bytes | None:
+        """The record of a message that has ended, or None. One that was requeued since may wait or run."""
+        return None
+
+    def history(self, limit: int = 100, before: str = "") -> Sequence[HistoryRow]:
+        """Up to ``limit`` records, the newest first, behind the cursor ``before``."""
+        return []
+
+    def trim_history(self, count: int, age: float) -> int:
+        """Delete what is beyond ``count`` records or older than ``age`` seconds; how many records that were.
+
+        A backend deletes the oldest, as many at once as it does best: of what is within the bounds it keeps half at
+        least. Between two calls it may exceed ``count`` by a tenth and :data:`~djqueue.backends.history.MOST_AT_ONCE`.
+        """
+        return 0
 
     # ---- time and connection
 

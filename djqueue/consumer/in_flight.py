@@ -53,6 +53,8 @@ class Held:
     """Whether its result was cancelled; known if the message ran before, or if its command asked."""
     verdict: Verdict | None = None
     """What is to become of it, once that is known."""
+    ended: float | None = None
+    """When its verdict came, if that is not when its run was over."""
     in_doubt: bool = False
     """Whether the verdict was sent to the store, and its answer never came."""
     settled: bool = False

@@ -15,6 +15,7 @@ from threading import Thread
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
+from djqueue.backends.history import bounds_of
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, run_all
@@ -115,7 +116,7 @@ class Reaper(Loop):
         duties: list[Callable[[BaseQueue], None]] = []
         if now - self._pruned > PRUNE_EVERY:
             self._pruned = now
-            duties += [self._prune, self._trim]
+            duties += [self._prune, self._trim, self._trim_history]
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             duties.append(self._sweep)
@@ -150,6 +151,13 @@ class Reaper(Loop):
     def _prune(self, queue: BaseQueue) -> None:
         while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:
             pass
+
+    def _trim_history(self, queue: BaseQueue) -> None:
+        """Without QUEUE_HISTORY no record stays."""
+        if "history" in queue.features:
+            kept = bounds_of(conf.get("QUEUE_HISTORY"))
+            count, age = (0, 0.0) if kept is None else (kept.count, kept.age)
+            queue.trim_history(count, age)
 
     def _sweep(self, queue: BaseQueue) -> None:
         """Sweep a queue; reap its failed queue too, as no consumer claims from that regularly."""

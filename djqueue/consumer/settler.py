@@ -17,6 +17,7 @@ from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import FIRST_PAUSE, Loop, PerServer, Starvation, how_to_log, pause_after, recycle_connections
 from djqueue.messages.failures import text_of
 from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.running.history import is_kept, record_of
 from djqueue.running.settle import announce, proof_of, settle_alike
 from djqueue.utils import clock, tell
 
@@ -88,6 +89,7 @@ class Settler(Loop):
             if not completed.awaited:
                 self.wake()
         else:
+            held.ended = clock()
             self._pending_of(held.queue, verdict.outcome.effect.verb).waiting.append(held)
             self.wake()
 
@@ -127,8 +129,10 @@ class Settler(Loop):
         queue, batch = completed.queue, completed.take()
         completed.taken = time.monotonic()
         pairs = [(held.lease, held) for held in batch]
+        records = records_of(queue, batch, owner) if batch else []
+        history = [records] if records else []  # only a backend that has the feature gets some
         try:
-            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead)
+            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead, *history)
         except BaseException:
             for held in batch:
                 held.in_doubt = True
@@ -153,6 +157,17 @@ class Settler(Loop):
     def _settle_apart(self, queue: BaseQueue, batch: Sequence[Held]) -> None:
         self._pending_of(queue, DONE.effect.verb).waiting.extend(batch)
         self.wake()
+
+
+def records_of(queue: BaseQueue, batch: Sequence[Held], owner: str) -> list[bytes]:
+    """A record of each message for the history of its queue; none if it keeps no history."""
+    if not is_kept(queue):
+        return []
+    return [
+        record_of(held.lease, verdict, owner, (held.ended or (held.began or held.since) + verdict.seconds) - held.since)
+        for held in batch
+        if (verdict := held.verdict) is not None  # all have one
+    ]
 
 
 class RunLimit:
@@ -242,7 +257,9 @@ class PendingVerdicts:
             finished = [(held.lease, held.verdict) for held in batch if held.verdict is not None]  # all have one
             doubtful = {proof_of(held.lease): held for held in batch if held.in_doubt}
             try:
-                settle_alike(self._queue, self._verb, finished, self._owner, partial(_was_applied, doubtful))
+                was_applied = partial(_was_applied, doubtful)
+                records = () if self._verb == "release" else records_of(self._queue, batch, self._owner)
+                settle_alike(self._queue, self._verb, finished, self._owner, was_applied, records)
             except BaseException as error:
                 self._put_off(batch, error)
             else:

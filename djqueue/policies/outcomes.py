@@ -121,6 +121,8 @@ class Verdict(NamedTuple):
     """Of a call through Django's tasks: its attempts, with workers and moments; its result tells all of the call."""
     packed: bytes = b""
     """The result as it is kept. It is encoded where it was made: a slow encoding delays no other message."""
+    details: str = ""
+    """What the history is to keep of the run: its arguments and value, as JSON."""
 
 
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:

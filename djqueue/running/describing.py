@@ -51,6 +51,11 @@ def arguments_of(command: Runnable, args: tuple[Any, ...], kwargs: dict[str, Any
     return _line(f"{command.name.rpartition('.')[2]}({', '.join(shown)})", LONGEST_CALL)
 
 
+def value_of(value: Any) -> str:
+    """A value as code, cut if it is long."""
+    return _line(_repr(value), LONGEST_VALUE)
+
+
 def _named(command: Runnable, call: Arguments) -> Iterator[tuple[str, str, Any]]:
     """Each argument: its name as it is shown, "" for none, the name of its parameter, "" if not known, its value."""
     args, kwargs = made = command.as_made(call)
@@ -80,7 +85,7 @@ def _argument(command: Runnable, name: str, parameter: str, value: Any) -> str:
     names = _names(command)
     # Where the parameter of a value is not known, it may be one of those that are named.
     hidden = command.policy.sensitive is True or (parameter in names if parameter else bool(names))
-    text = MASK if hidden else _line(_repr(value), LONGEST_VALUE)
+    text = MASK if hidden else value_of(value)
     return f"{name}={text}" if name else text
 
 

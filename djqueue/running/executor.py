@@ -28,6 +28,7 @@ from djqueue.running.attempts import Attempt, attempts_of
 from djqueue.running.context import Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
+from djqueue.running.history import details_of, has_details
 from djqueue.running.reporting import logger as reports
 from djqueue.running.reporting import report_done, report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
@@ -165,9 +166,13 @@ def _conclude(
     jobs: Sequence[Job],
     verdicts: list[Verdict],
 ) -> None:
-    """Encode results that are kept, and log what became of the messages."""
+    """Encode what is kept of the runs, and log what became of the messages."""
     if jobs and jobs[0].policy.time_limit is not None:
         _tell_overrun(jobs[0], verdicts[jobs[0].place])
+    if has_details():
+        for job in jobs:
+            details = details_of(job.command, job.args, job.kwargs, verdicts[job.place].value)
+            verdicts[job.place] = verdicts[job.place]._replace(details=details)
     for job in jobs:
         if job.keep:
             verdicts[job.place] = _kept(queue, leases[job.place], job, verdicts[job.place])

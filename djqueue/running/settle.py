@@ -10,6 +10,7 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.backends.entries import log_extra
 from djqueue.policies.outcomes import Verdict, settled
 from djqueue.running.attempts import note
+from djqueue.running.history import is_kept, record_of
 from djqueue.running.result_store import fact_of
 from djqueue.utils import plain, tell
 
@@ -21,7 +22,9 @@ Finished = Sequence[tuple[Lease, Verdict]]
 def settle(queue: BaseQueue, finished: Finished, owner: str = "") -> None:
     """Settle leases by their verdicts and send the signals, one round trip per verb."""
     for verb in dict.fromkeys(verdict.outcome.effect.verb for _, verdict in finished):
-        settle_alike(queue, verb, [pair for pair in finished if pair[1].outcome.effect.verb == verb], owner)
+        alike = [pair for pair in finished if pair[1].outcome.effect.verb == verb]
+        is_over = verb != "release" and is_kept(queue)
+        settle_alike(queue, verb, alike, owner, history=[record_of(*pair, owner) for pair in alike] if is_over else ())
 
 
 def settle_alike(
@@ -30,8 +33,11 @@ def settle_alike(
     finished: Finished,
     owner: str = "",
     was_applied: Callable[[Lease], bool] = lambda lease: False,
+    history: Sequence[bytes] = (),
 ) -> None:
     """:func:`settle` for verdicts that need one verb, in one round trip. Repeating it is harmless.
+
+    ``history`` has a record for each, or b"" for none.
 
     ``was_applied`` tells whether a lease that is gone was settled by an earlier call of this process, whose answer was
     lost: that is so if no other process can have had it by now. It is called after the queue has answered.
@@ -44,7 +50,8 @@ def settle_alike(
         told: Sequence[Lease] = queue.release(leases)
     else:
         facts = [fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
-        told = getattr(queue, verb)(leases, facts if any(facts) else ())
+        records = [history] if any(history) else []  # only a backend that has the feature gets some
+        told = getattr(queue, verb)(leases, facts if any(facts) else (), *records)
     announce(queue, finished, told, was_applied)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue import queues
+from djqueue import Cancelled, queues
 from djqueue.consumer.fetcher import UNSETTLED, Pace
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
@@ -54,7 +54,7 @@ class TestFeeder:
     def test_it_asks_once_which_of_those_that_ran_before_were_cancelled(self, queue, monkeypatch):
         handles = work.enqueue_many([(number,) for number in range(4)])
         leases = queue.claim(3)
-        assert [handle.cancel() for handle in handles[:2]] == [False] * 2
+        assert [handle.cancel() for handle in handles[:2]] == [Cancelled.RUNNING] * 2
         queue.release(leases)
         read, asked = queue.store.get_many, []
         monkeypatch.setattr(queue.store, "get_many", lambda keys: asked.append(len(keys)) or read(keys))

@@ -239,7 +239,7 @@ def test_a_summary_is_of_all_that_is_there(queue):
 
 
 @MEMORY
-@pytest.mark.parametrize("command", ["queue_stats", "queue_errors", "queue_lanes"])
+@pytest.mark.parametrize("command", ["queue_stats", "queue_errors", "queue_lanes", "queue_history"])
 def test_the_help_has_examples_and_ends_with_the_options_of_django(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):

@@ -156,6 +156,11 @@ def _run(queue: BaseQueue, claimed: Lease) -> Verdict:
     return verdict
 
 
+def ended_as(queue, status):
+    """What `Result.status` says of a message that has ended and left no result."""
+    return status if "history" in queue.features else "unknown"
+
+
 def can_look(queue: BaseQueue) -> bool:
     """Whether it can look up what waits."""
     return "inspect" in queue.features

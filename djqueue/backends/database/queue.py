@@ -112,7 +112,7 @@ class DatabaseQueue(LeasedQueue):
     """
 
     settles_with_claim = True
-    features = FEATURES
+    features = FEATURES - {"history"}
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO", "NOTIFY"})
     on_commit = None
     bytes_at_once = BATCH_BYTES

@@ -31,6 +31,8 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Decision, DedupMark, Finished, Guard, Span, decide, remembering
+from djqueue.backends.history import HistoryRow, most_records
+from djqueue.backends.memory.history import MemoryHistory
 from djqueue.backends.memory.lanes import Bell, Item, MemoryLanes, us
 from djqueue.backends.memory.store import MemoryStore, at_one_moment
 from djqueue.flow.board import Line
@@ -66,6 +68,7 @@ class MemoryQueue(LeasedQueue):
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
         self._oldest, self._lanes = Line(), MemoryLanes()
+        self._history = MemoryHistory()
         self._done, self._finished = 0, Finished(*remembering(remember_done, keep_done))
         self.store = self._own_store = MemoryStore(name)
         self._own_store._lock, self._own_store.clock = self._lock, self.now
@@ -135,7 +138,7 @@ class MemoryQueue(LeasedQueue):
             done = [self._lanes.defer(item, us(lease.claimed), us(to), us(now)) for lease, item in ours]
             return [replace(lease, claimed=to) for lease in leases] if done and all(done) else []
 
-    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         leases = listed(leases)
         with self._lock:
             now, ours = self.now(), []
@@ -146,6 +149,7 @@ class MemoryQueue(LeasedQueue):
                 ours.append(lease)
             self._done += len(ours)
             self._with_facts(ours, leases, facts)
+            self._with_history(ours, leases, history)
         self._wake_for(ours)
         return ours
 
@@ -174,7 +178,7 @@ class MemoryQueue(LeasedQueue):
             self._bell.ring()
         return ours
 
-    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         leases = listed(leases)
         if self.failed is None:
             return self.release(leases)  # what has failed stays here
@@ -187,6 +191,7 @@ class MemoryQueue(LeasedQueue):
                 self.failed._take_in(item.anew(next(self._arrivals), now))
                 ours.append(lease)
             self._with_facts(ours, leases, facts)
+            self._with_history(ours, leases, history)
         self._wake_for(ours)
         return ours
 
@@ -206,6 +211,31 @@ class MemoryQueue(LeasedQueue):
         if reaped:
             self._bell.ring()
         return Reaped(reaped, next, now)
+
+    # ---- history
+
+    def _with_history(self, ours: Sequence[Lease], leases: Sequence[Lease], history: Sequence[bytes]) -> None:
+        if history:
+            held = {id(lease) for lease in ours}
+            pairs = zip(leases, history, strict=True)
+            told = [(lease.entry.id, record) for lease, record in pairs if id(lease) in held]
+            self._history.keep(told, most_records())
+
+    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
+        with self._lock:
+            self._history.keep(zip(ids, history, strict=True), most_records())
+
+    def history_of(self, id: str) -> bytes | None:
+        with self._lock:
+            return self._history.of(id)
+
+    def history(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
+        with self._lock:
+            return self._history.rows(limit, before)
+
+    def trim_history(self, count: int, age: float) -> int:
+        with self._lock:
+            return self._history.trim(count, (self.now() - age) * 1e6)
 
     # ---- time
 

@@ -21,7 +21,7 @@ BEGUN = ord("1")
 REPEATED = 300
 """Bytes of the part of an envelope that entries have in common, at most."""
 UNREADABLE = b"its envelope cannot be read"
-TYPES: dict[str, str] = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out"), "hash")
+TYPES: dict[str, str] = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out", "history", "history_old"), "hash")
 TYPES |= dict.fromkeys(
     ("ready", "delayed", "leases", "done", "wait", "aged", "lanes_ready", "lanes_scheduled", "lanes_queued", "names"),
     "zset",

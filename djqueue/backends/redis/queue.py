@@ -11,10 +11,11 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from heapq import nlargest
 from math import inf
 from typing import Any, Self
 
@@ -38,6 +39,7 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Guard, Span, remembering
+from djqueue.backends.history import MOMENT, HistoryRow, most_records
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import Link, check_server, connections, is_wrong_type
 from djqueue.backends.redis.scripts import Script, script
@@ -54,6 +56,8 @@ STATES = (READY, DELAYED, LEASED)
 LATE = 0.15  # seconds by which a wait may outlast its time
 NAME_FIRST = "it comes first, RedisQueue('jobs', connection)."
 _LIKE_A_CONNECTION = re.compile(r"://|^[\w.-]+:\d{4,5}(:\d+)?$")
+READINGS = 3
+"""How often at most a history is read until it did not turn meanwhile."""
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 """Entries that a sweep looks at in one call, as the server does nothing else meanwhile; bodies may be large."""
 
@@ -155,15 +159,22 @@ class RedisQueue(LeasedQueue):
         return Claimed(leases, protocol.until(again), why.decode())
 
     def exchange(
-        self, done: Sequence[Lease], limit: int = 0, lease: float = 60.0, owner: str = "", ahead: int = 0
+        self,
+        done: Sequence[Lease],
+        limit: int = 0,
+        lease: float = 60.0,
+        owner: str = "",
+        ahead: int = 0,
+        history: Sequence[bytes] = (),
     ) -> tuple[list[Lease], Claimed]:
         tokens = protocol.tokens_of(done)
         if limit < 1 or tokens is None:
-            return super().exchange(done, limit, lease, owner, ahead)
+            return super().exchange(done, limit, lease, owner, ahead, history)
         self._disown()
         token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
         ends, sizes = (self.rings, self._remember, self._keep), (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE)
-        said = *ends, *sizes, span, token, protocol.text(owner), tokens, *[protocol.text(one.entry.id) for one in done]
+        ids = [protocol.text(one.entry.id) for one in done]
+        said = *ends, *sizes, span, token, protocol.text(owner), tokens, *_records(history), *ids
         with suppress(ConnectionError):
             try:
                 with self._unanswered.asking(token, lease):
@@ -171,11 +182,12 @@ class RedisQueue(LeasedQueue):
                 return _but(done, reply[6]), self._claimed(reply, token, span)
             except ResponseError as error:
                 self._set_right(error)
-        return self._complete_again(done), self.claim(limit, lease, owner, ahead, begin=False)
+        return self._complete_again(done, history), self.claim(limit, lease, owner, ahead, begin=False)
 
-    def _complete_again(self, leases: Sequence[Lease]) -> list[Lease]:
-        proofs = [value for lease in leases for value in protocol.proof(lease)]
-        now, *lost = self._run("complete", (self.rings, self._remember, self._keep, 2, *proofs))
+    def _complete_again(self, leases: Sequence[Lease], history: Sequence[bytes]) -> list[Lease]:
+        args = self.rings, self._remember, self._keep, *_records(history), 2
+        said = [value for lease in leases for value in protocol.proof(lease)]
+        now, *lost = self._run("complete", (*args, *said))
         return _but(leases, lost, now / 1e6)
 
     def _disown(self) -> None:
@@ -202,9 +214,9 @@ class RedisQueue(LeasedQueue):
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         return [replace(lease, begun=True) for lease in self._settle("begin", leases, (), protocol.proof)]
 
-    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
-        leases = listed(leases)
-        return self._end("complete", leases, facts, (self.rings, self._remember, self._keep), protocol.proof)
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
+        args = self.rings, self._remember, self._keep
+        return self._end("complete", listed(leases), facts, history, args, protocol.proof)
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         if not 0 < len(leases) <= protocol.AT_ONCE:
@@ -226,30 +238,43 @@ class RedisQueue(LeasedQueue):
         leases = listed(leases)
         return self._settle("release", leases, (self.rings,), protocol.returned)
 
-    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         leases = listed(leases)
         if self.failed is None:
             return self.release(leases)  # a failed message stays here
-        return self._end("fail", leases, facts, (self.rings,), protocol.verdict)
+        return self._end("fail", leases, facts, history, (self.rings,), protocol.verdict)
 
     def _end(
-        self, name: str, leases: Sequence[Lease], facts: Sequence[Fact | None], args: Sequence, tell: Callable
+        self,
+        name: str,
+        leases: Sequence[Lease],
+        facts: Sequence[Fact | None],
+        history: Sequence[bytes],
+        args: Sequence,
+        tell: Callable,
     ) -> list[Lease]:
-        """Run what ends entries, with the facts in the same step if the store is the one that the queue made."""
-        if any(facts) and self.store is self._own_store:
-            portions = protocol.portions(zip(leases, facts, strict=True), size=_size_of_fact)
-            return [lease for pairs in portions for lease in self._end_with_facts(name, pairs, args, tell)]
-        step = len(tell(leases[0])) if leases else 0
-        return self._with_facts(self._settle(name, leases, (*args, step), tell), leases, facts)
+        """Run what ends entries with their records, and with the facts if the store is the one that the queue made."""
+        if not any(facts) and not history:
+            step = len(tell(leases[0])) if leases else 0
+            return self._settle(name, leases, (*args, *_records(()), step), tell)
+        is_own = any(facts) and self.store is self._own_store
+        none = [None] * len(leases)
+        endings = zip(leases, facts if is_own else none, history or none, strict=True)
+        portions = protocol.portions(endings, size=_size_of_ending)
+        ours = [lease for some in portions for lease in self._end_some(name, some, is_own, args, tell)]
+        return ours if is_own else self._with_facts(ours, leases, facts)
 
-    def _end_with_facts(self, name: str, pairs: Sequence[tuple], args: Sequence, tell: Callable) -> list[Lease]:
+    def _end_some(
+        self, name: str, endings: Sequence[tuple], with_facts: bool, args: Sequence, tell: Callable
+    ) -> list[Lease]:
         before, keys = len(self._script(name)[1]), []
         said: list[tuple] = []
-        for lease, fact in pairs:
+        for lease, fact, _ in endings:
             if fact is not None:
                 keys.append(self._keys.fact(fact.key))
-            said.append((*tell(lease), *protocol.fact_args(fact, before + len(keys))))
-        ours, _ = self._settle_some(name, [lease for lease, _ in pairs], (*args, len(said[0])), said, keys)
+            said.append((*tell(lease), *protocol.fact_args(fact, before + len(keys))) if with_facts else tell(lease))
+        records = _records([record or b"" for *_, record in endings])
+        ours, _ = self._settle_some(name, [lease for lease, *_ in endings], (*args, *records, len(said[0])), said, keys)
         return ours
 
     def requeue(self, ids: Iterable[str]) -> int:
@@ -297,6 +322,46 @@ class RedisQueue(LeasedQueue):
             for id in ids:
                 names = plain(protocol.untext(id)), self.name, text
                 tell(logger, logging.ERROR, "Message %s of queue %s stood in no line and %s", *names)
+
+    # ---- history
+
+    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
+        for some in protocol.slices(zip(map(protocol.text, ids), history, strict=True)):
+            self._run("remember", (*_records([record for _, record in some]), *(id for id, _ in some)))
+
+    def history_of(self, id: str) -> bytes | None:
+        return self._run("history_of", (protocol.text(id),))
+
+    def history(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
+        """As in the contract. Each call reads all records, so pages should be large."""
+        behind = protocol.text(before)
+        rows = ((b"%b %b" % (record[:MOMENT], id), id, record) for id, record in self._records().items())
+        newest = nlargest(limit, (row for row in rows if not behind or row[0] < behind))
+        return [HistoryRow(protocol.untext(id), record, protocol.untext(cursor)) for cursor, id, record in newest]
+
+    def _records(self) -> dict[bytes, bytes]:
+        """All records by id. If the hashes are turned meanwhile, some may be passed over: they are read again then."""
+        for _ in range(READINGS):
+            turns: set[bytes] = set()
+            found = dict(pair for hash in ("old", "new") for pair in self._scanned(hash, turns))
+            if len(turns) == 1:
+                break
+        return found
+
+    def _scanned(self, hash: str, turns: set[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Id and record of each record in a hash; ``turns`` gets the moments of the last turn."""
+        cursor = None
+        while cursor != b"0":
+            turn, cursor, *pairs = self._run("scan_history", (hash, cursor or b"0", protocol.AT_ONCE))
+            turns.add(turn)
+            yield from zip(*[iter(pairs)] * 2, strict=True)
+
+    def trim_history(self, count: int, age: float) -> int:
+        trimmed, left = self._run("trim_history", (protocol.microseconds(age / 2), count))
+        if left > count:  # it was lowered
+            surplus = [protocol.text(row.id) for row in self.history(left)[count:]]
+            trimmed += sum(self._run("forget_records", some) for some in protocol.slices(surplus))
+        return trimmed
 
     # ---- for operators
 
@@ -470,8 +535,14 @@ def _but(leases: Sequence[Lease], lost: Sequence[int], settled: float = inf) -> 
     return [lease for number, lease in enumerate(leases, 1) if number not in out]
 
 
-def _size_of_fact(pair: tuple[Lease, Fact | None]) -> int:
-    return 0 if pair[1] is None else len(pair[1].value)
+def _size_of_ending(ending: tuple[Lease, Fact | None, bytes | None]) -> int:
+    _, fact, record = ending
+    return (0 if fact is None else len(fact.value)) + len(record or b"")
+
+
+def _records(history: Sequence[bytes]) -> tuple[int, bytes]:
+    """The records as the scripts take them: how many one of the two hashes may have, and a line for each."""
+    return max(1, most_records() // 2), b"\n".join(history)
 
 
 class RedisBlockingQueue(RedisQueue):

@@ -180,7 +180,7 @@ class SqsQueue(LeasedQueue):
                 taken.append(self._kept.popleft())
         return taken
 
-    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         """Done: delete them. A message whose lease ran out is deleted too, but not returned."""
         leases = listed(leases)
         ours = self._messages.settle(leases, self._messages.finish, late=True)
@@ -199,7 +199,7 @@ class SqsQueue(LeasedQueue):
         mine = self._messages
         return mine.settle(leases, mine.leave if self.is_fifo else lambda some: mine.move(some, mine))
 
-    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         """Send them to the failed queue, then delete them here. A crash between the two leaves both."""
         leases = listed(leases)
         if self.failed is None:

@@ -15,6 +15,7 @@ from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
 from djqueue.testing.contract.exchange import ExchangeContract
+from djqueue.testing.contract.history import HistoryContract
 from djqueue.testing.contract.inspection import ErrorsContract, InspectContract
 from djqueue.testing.contract.order import HIGHEST, LOWEST, OrderContract
 from djqueue.testing.contract.steps import (
@@ -509,6 +510,13 @@ class FenceContract(Contract):
 
 
 class LeaseContract(
-    FenceContract, ExchangeContract, OrderContract, AcceptContract, InspectContract, ErrorsContract, LoopContract
+    FenceContract,
+    ExchangeContract,
+    HistoryContract,
+    OrderContract,
+    AcceptContract,
+    InspectContract,
+    ErrorsContract,
+    LoopContract,
 ):
     """All suites for a queue with leases."""

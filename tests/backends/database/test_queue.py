@@ -890,7 +890,7 @@ def test_describe_tells_where_and_no_password(queue, monkeypatch):
 
 def test_queues_of_one_database_are_one_feed(backend, queue):
     assert queue.connection_key == make(backend, "other").connection_key == ("database", backend.alias)
-    assert (queue.features, queue.on_commit) == (FEATURES, None)
+    assert (queue.features, queue.on_commit) == (FEATURES - {"history"}, None)
 
 
 # ---- settings

@@ -1,11 +1,12 @@
--- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out
--- with: holders lanes failing facts
--- Moves leased entries to the failed queue, and stores a fact for each entry that has one.
--- Arguments: the number of sleeping consumers to wake at most; the number of arguments for each lease; then id, token,
--- "due envelope", and the fact as facts.lua reads it, of each.
+-- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out history history_old
+-- with: holders lanes failing facts history
+-- Moves leased entries to the failed queue, and stores a fact and a record for each entry that has one.
+-- Arguments: the number of sleeping consumers to wake at most; the number of records in a hash at most; the records, a line for each
+-- lease ("" if there are none); the number of arguments for each lease; then id, token, "due envelope", and the fact as facts.lua
+-- reads it, of each.
 -- Answer: the time, then the numbers of the leases that are not held any more.
-local now = clock()
-local ids, at, reply = held(3, tonumber(ARGV[2]), now)
+local now, step = clock(), tonumber(ARGV[4])
+local ids, at, reply = held(5, step, now)
 if #ids == 0 then return reply end
 
 leave(ids)
@@ -21,6 +22,7 @@ for i, id in ipairs(ids) do
   call("ZADD", failed_ready, 0, member(id, envelope))
 end
 for _, hash in ipairs({body, env}) do call("HDEL", hash, unpack(ids)) end
-if tonumber(ARGV[2]) > 3 then keep_facts(at, 3) end
+if step > 3 then keep_facts(at, 3) end
+keep_records(ids, at, 5, step, ARGV[3], ARGV[2], now)
 call("HDEL", own, unpack(ids))
 return reply

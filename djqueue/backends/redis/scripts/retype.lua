@@ -1,4 +1,4 @@
--- keys: body env ready delayed leases own meta done recent bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out flip failed_body failed_env failed_ready failed_delayed failed_leases failed_own
+-- keys: body env ready delayed leases own meta done recent bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out flip history history_old failed_body failed_env failed_ready failed_delayed failed_leases failed_own
 -- Renames keys of another type than their own. They stay under their new names.
 -- Arguments: a word that makes new names; then the type of each key.
 -- Answer: old and new name of each key that was renamed.

@@ -1,0 +1,77 @@
+"""The history of a queue: a short record of every message that has ended, within the bounds of QUEUE_HISTORY."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from djqueue import conf
+from djqueue.utils import flag, seconds, whole
+
+MOMENT = 16
+"""A record begins with the moment of its end: as many digits, microseconds since the epoch. So records sort by it."""
+MOST_AT_ONCE = 1000
+"""How many messages one settlement has at most, by which a history may be longer than its bound for a moment."""
+
+
+class HistoryRow(NamedTuple):
+    """The record of one message, as a queue keeps it."""
+
+    id: str
+    record: bytes
+    """One line of UTF-8 that begins with the moment of the end, of :data:`MOMENT` digits; without NUL."""
+    cursor: str
+    """Pass this as ``before`` to go on behind this row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What QUEUE_HISTORY says."""
+
+    age: float
+    """Seconds for which a record is kept at most."""
+    count: int
+    """How many records a queue keeps at most."""
+    arguments: bool
+    """Whether a record has the arguments of the call."""
+    value: bool
+    """Whether a record has what the command returned."""
+
+
+_read: tuple[object, Bounds | None] = (None, None)
+
+
+def bounds() -> Bounds | None:
+    """What QUEUE_HISTORY says, read once as it is asked for at every settlement; None if no history is kept.
+
+    A wrong value keeps none and raises nothing, as messages are to be settled all the same: a check tells of it, and
+    the reaper.
+    """
+    global _read
+    given = conf.get("QUEUE_HISTORY")
+    if _read[0] is not given:
+        _read = given, None
+        with suppress(TypeError, ValueError):
+            _read = given, bounds_of(given)
+    return _read[1]
+
+
+def most_records() -> int:
+    """How many records a queue keeps at most, for a backend that bounds its history while it writes."""
+    said = bounds()
+    return conf.SETTINGS["QUEUE_HISTORY"].default["count"] if said is None else said.count
+
+
+def bounds_of(given: Mapping[str, Any] | None) -> Bounds | None:
+    """A value of QUEUE_HISTORY as Bounds; what it leaves out has its default. Raises TypeError or ValueError."""
+    if not given:
+        return None
+    told = conf.SETTINGS["QUEUE_HISTORY"].default | given
+    return Bounds(
+        seconds(told["age"], "QUEUE_HISTORY['age']", least=1.0),
+        whole(told["count"], "QUEUE_HISTORY['count']", least=conf.LEAST_HISTORY),
+        flag(told.get("arguments", False), "QUEUE_HISTORY['arguments']"),
+        flag(told.get("value", False), "QUEUE_HISTORY['value']"),
+    )

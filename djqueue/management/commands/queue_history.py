@@ -1,0 +1,178 @@
+"""``django-admin queue_history``: what became of messages that have ended."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+from heapq import merge
+from itertools import islice
+from typing import Any, NamedTuple
+
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from djqueue.backends.base import BaseQueue
+from djqueue.logs import lasted
+from djqueue.management.base import OperatorCommand
+from djqueue.management.tables import (
+    NONE,
+    Cell,
+    able,
+    asking,
+    chosen,
+    cut,
+    cut_start,
+    limit,
+    moment,
+    number,
+    printable,
+    span,
+    table,
+    width_of,
+)
+from djqueue.operations import short_ids
+from djqueue.running.history import STATUSES, Ended, read
+from djqueue.utils import short_names
+
+HEAD = ("id", "queue", "command", "status", "ended", "ran", "attempts", "worker", "error")
+PAGE = 10_000
+"""Records per call: a backend may look at all of them for each page."""
+LATE = 3600.0
+"""Seconds by which a message may have been settled after its end, as its store was away: records come in that order."""
+ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
+
+
+class Row(NamedTuple):
+    """What became of one message."""
+
+    queue: BaseQueue
+    id: str
+    ended: Ended
+
+
+class Command(OperatorCommand):
+    help = (
+        "Shows what became of messages that have ended, the newest first: done, failed, expired, discarded or "
+        "cancelled. How many are remembered, and for how long, is said by the setting QUEUE_HISTORY."
+    )
+    examples = """
+        manage.py queue_history                          the last ones of all queues
+        manage.py queue_history --status failed --since 1h
+        manage.py queue_history --command 'shop.*' -q mail
+        manage.py queue_history --id 01d4f3a9            what became of this one
+        manage.py queue_history --json --limit 1000      for programs
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
+        add("--command", metavar="NAME", help="only of this command: its name, dotted or bare; * stands for any text")
+        add("--status", action="append", choices=STATUSES, help="only what ended so; may be repeated")
+        add("--since", type=_since, metavar="WHEN", help="only what ended since: 90s, 30m, 12h, 7d, or a date and time")
+        add("--id", metavar="ID", help="only this message: its id, or the first or last characters of it")
+        add("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
+        add("--json", action="store_true", help="a list of objects, with whole ids and times in epoch seconds")
+        add("--full-ids", action="store_true", help="whole ids, instead of their ends")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        refusal = "{} keeps no history: its backend cannot."
+        queues, others = able(chosen(options["queues"]), "history", refusal, asked_for=bool(options["queues"]))
+        if others:
+            self.stderr.write(f"Left out, as their backends keep no history: {others}.")
+        most = options["limit"]
+        rows = merge(*(_selected(queue, options) for queue in queues), key=lambda row: -row.ended.ended)
+        found = list(islice(rows, most + 1))
+        if options["json"]:
+            self.stdout.write(json.dumps([_object(row) for row in found[:most]]))
+        elif found:
+            self._table(found[:most], options["full_ids"], several=len(queues) > 1)
+            if len(found) > most:
+                self.stdout.write("… and more: see --limit")
+        else:
+            self.stdout.write("No message that has ended is remembered, or none matches.")
+
+    def _table(self, rows: Sequence[Row], full_ids: bool, several: bool) -> None:
+        without = () if several else ("queue",)
+        cuts = {"error": cut, "command": cut_start, "worker": cut_start}
+        right, width = ("ran", "attempts"), width_of(self.stdout)
+        cells = _cells(rows, full_ids)
+        self.stdout.write(table(HEAD, cells, right, without=without, cuts=cuts, width=width, paint=self.paint))
+
+
+def _selected(queue: BaseQueue, options: dict[str, Any]) -> Iterator[Row]:
+    """The records of a queue that are asked for, the newest first."""
+    with asking(queue):
+        now, since = queue.now(), options["since"]
+        since = 0.0 if since is None else since.timestamp() if isinstance(since, datetime) else now - since
+        for row in _records(queue, options["id"]):
+            if row.ended.ended >= since and _is_wanted(row, options):
+                yield row
+            elif 0 < row.ended.ended < since - LATE:
+                return
+
+
+def _records(queue: BaseQueue, id: str | None) -> Iterator[Row]:
+    if id and (record := queue.history_of(id)) is not None:
+        yield Row(queue, id, read(record))
+        return
+    before = ""
+    while page := queue.history(PAGE, before):
+        yield from (Row(queue, row.id, read(row.record)) for row in page)
+        before = page[-1].cursor
+
+
+def _is_wanted(row: Row, options: dict[str, Any]) -> bool:
+    name, wanted = row.ended.command, options["command"]
+    part, statuses = options["id"], options["status"]
+    return (
+        row.ended.status in (statuses or STATUSES)
+        and (not wanted or fnmatchcase(name, wanted) or fnmatchcase(name.rpartition(".")[2], wanted))
+        and (not part or row.id.startswith(part) or row.id.endswith(part))
+    )
+
+
+def _since(text: str) -> float | datetime:
+    """Seconds ago, or a moment, in Django's time zone unless it has one."""
+    try:
+        when = parse_datetime(text)
+    except ValueError:
+        when = None
+    if when is not None:
+        return timezone.make_aware(when) if timezone.is_naive(when) else when
+    try:
+        return span(text)
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"{error} Or a date and time, as in 2030-01-31T12:00.") from None
+
+
+def _cells(rows: Sequence[Row], full_ids: bool) -> list[list[str]]:
+    ids = short_ids([row.id for row in rows], full_ids)
+    names = short_names({row.ended.command for row in rows})
+    return [
+        [
+            Cell.of(printable(ids[row.id]), "SQL_KEYWORD"),
+            printable(row.queue.alias),
+            names[row.ended.command] or NONE,
+            Cell.of(row.ended.status, ROLES.get(row.ended.status, "")),
+            moment(row.ended.ended),
+            lasted(row.ended.seconds) if row.ended.attempts else NONE,
+            number(row.ended.attempts),
+            row.ended.worker or NONE,
+            _about(row.ended) or NONE,
+        ]
+        for row in rows
+    ]
+
+
+def _about(ended: Ended) -> str:
+    returned = f"returned {ended.value}" if ended.value else ""
+    return " · ".join(filter(None, (ended.error, ended.call, returned)))
+
+
+def _object(row: Row) -> dict[str, Any]:
+    """A line for JSON."""
+    told = row.ended._asdict()
+    return {"id": row.id, "queue": row.queue.alias} | {name: None if one == "" else one for name, one in told.items()}

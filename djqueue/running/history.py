@@ -1,0 +1,137 @@
+"""The records of a history: what became of a message, as one line of text that is cheap to make."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from djqueue.backends.base import BaseQueue, Entry, Lease
+from djqueue.backends.history import MOMENT, bounds
+from djqueue.messages.failures import kind_of
+from djqueue.policies.outcomes import Verdict
+from djqueue.registry import Runnable
+from djqueue.running.describing import MASK, arguments_of, value_of
+from djqueue.utils import plain, tell
+
+logger = logging.getLogger(__name__)
+
+CANCELLED = "cancelled"
+STATUSES = ("done", "failed", "expired", "discarded", CANCELLED)
+"""How a message ends."""
+LONGEST_ERROR = 200
+"""Characters of the class of an exception, or of the reason of what ended without one."""
+
+
+class Ended(NamedTuple):
+    """What became of a message. Moments are epoch seconds by the clock of its queue's store."""
+
+    status: str = ""
+    """done, failed, expired, discarded or cancelled."""
+    command: str = ""
+    worker: str = ""
+    """The consumer that ran it: host, process and a random part."""
+    attempts: int = 0
+    enqueued: float = 0.0
+    began: float = 0.0
+    ended: float = 0.0
+    seconds: float = 0.0
+    """How long the last attempt ran."""
+    error: str = ""
+    """The class of the exception that it failed with, or why it ended without one."""
+    call: str = ""
+    """The call with its arguments, if QUEUE_HISTORY asks for them; sensitive ones are masked."""
+    value: str = ""
+    """The ``repr`` of what it returned, if QUEUE_HISTORY asks for it."""
+
+
+def is_kept(queue: BaseQueue) -> bool:
+    """Whether a queue keeps a history."""
+    return "history" in queue.features and bounds() is not None
+
+
+def record_of(lease: Lease, verdict: Verdict, owner: str = "", elapsed: float | None = None) -> bytes:
+    """The record of a message that has ended, ``elapsed`` seconds after its claim if that is known; b"" if none can be.
+
+    Made for every message, so moments are written as whole microseconds, and words that repeat are made once.
+    """
+    entry, ran = lease.entry, verdict.seconds
+    ended = lease.claimed + (ran if elapsed is None else elapsed)
+    try:
+        form, why = _form(verdict.outcome.effect.status, owner, entry.command), b""
+        if verdict.exception is not None or verdict.reason or verdict.details:
+            why = _why(verdict)
+        return form % (ended * 1e6, entry.attempts, entry.created * 1e6, ran * 1e6, why)
+    except Exception as error:  # of an entry that was written by hand; what became of it counts more
+        text = "No record of message %s can be made"
+        tell(logger, logging.ERROR, text, plain(entry.id), exc_info=error)
+        return b""
+
+
+def remember_cancelled(queue: BaseQueue, entry: Entry) -> None:
+    """Keep the record of a message that was cancelled while it waited, if its queue keeps a history."""
+    if is_kept(queue):
+        numbers = queue.now() * 1e6, entry.attempts, entry.created * 1e6, 0
+        queue.remember([entry.id], [_form(CANCELLED, "", entry.command) % (*numbers, b"cancelled before it ran\t")])
+
+
+def ended_of(queue: BaseQueue, id: str) -> Ended | None:
+    """What became of a message, if its queue has a record of it that can be read."""
+    record = queue.history_of(id)
+    ended = None if record is None else read(record)
+    return ended if ended is not None and ended.status in STATUSES else None
+
+
+@lru_cache(maxsize=4096)
+def _form(status: str, owner: str, command: str) -> bytes:
+    """A record with places for its numbers and its last fields."""
+    words = "\t".join((_field(owner), _field(command)))
+    return b"%%0%dd\t%b\t%%d\t%%d\t%%d\t%b\t%%b" % (MOMENT, status.encode(), words.replace("%", "%%").encode())
+
+
+def _why(verdict: Verdict) -> bytes:
+    error = verdict.reason if verdict.exception is None else kind_of(verdict.exception)
+    return f"{_field(error)[:LONGEST_ERROR]}\t{verdict.details}".encode()
+
+
+def _field(text: str) -> str:
+    """Without what ends a field or a line, and what cannot be encoded."""
+    return plain(text.replace("\t", " "))
+
+
+def read(record: bytes) -> Ended:
+    """What a record says; without a status if it cannot be read, as any text of a store may be of others."""
+    try:
+        words = record.decode().split("\t", 8)
+        ended, status, attempts, enqueued, ran, owner, command, error, details = [*words, *[""] * (9 - len(words))]
+        at, lasted, told = int(ended) / 1e6, int(ran) / 1e6, _details(details)
+        times = int(enqueued) / 1e6, at - lasted, at, lasted
+        return Ended(status, plain(command), plain(owner), int(attempts), *times, plain(error), *told)
+    except (ValueError, OverflowError):  # not written by djqueue
+        return Ended()
+
+
+def _details(text: str) -> tuple[str, str]:
+    told: Any = None
+    with suppress(ValueError, RecursionError):
+        told = json.loads(text) if text else None
+    told = told if isinstance(told, dict) else {}
+    return plain(str(told.get("call", ""))), plain(str(told.get("value", "")))
+
+
+def has_details() -> bool:
+    """Whether QUEUE_HISTORY asks for arguments or values."""
+    asked = bounds()
+    return asked is not None and (asked.arguments or asked.value)
+
+
+def details_of(command: Runnable, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> str:
+    """Arguments and value of a run as JSON, as far as QUEUE_HISTORY asks for them; "" if it does not."""
+    asked, told = bounds(), {}
+    if asked is not None and asked.arguments:
+        told["call"] = arguments_of(command, args, kwargs)
+    if asked is not None and asked.value:
+        told["value"] = MASK if command.policy.sensitive is True else value_of(value)
+    return json.dumps(told) if told else ""
