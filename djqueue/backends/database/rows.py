@@ -7,6 +7,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, inf
 from typing import NamedTuple
+from urllib.parse import quote
 
 from djqueue.backends.database.sql.text import ALL, FIRST_NUMBER, LANE_CLOSED, LANE_READY, LANE_SCHEDULED, LEASE, MOST
 from djqueue.backends.database.sql.text import LEASED as STATE_LEASED
@@ -214,6 +215,28 @@ def kept_of(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> list[tupl
     return [(*token_of(lease)[:2], *facts[lease.token]) for lease in leases if lease.token in facts]
 
 
+# ---- history
+
+
+def ended_of(leases: Iterable[Lease], records: Mapping[object, bytes]) -> list[tuple]:
+    """Rows of ENDED: the seq, the id and the record of leases that have one."""
+    return [(token_of(lease).seq, lease.entry.id, records[lease.token]) for lease in leases if lease.token in records]
+
+
+def records_of(ended: Sequence[tuple]) -> tuple[int, str, str, str]:
+    """The columns of one row of the history: the count, the least id and the greatest, and a line for each record."""
+    ids = [row[1] for row in ended]
+    texts = b"\n".join([row[2] for row in ended]).decode(errors="replace").split("\n")
+    lines = [f"\n{key} {text}" for key, text in zip(keys_of(ids), texts, strict=True)]
+    return len(ids), min(ids), max(ids), "".join(lines)
+
+
+def keys_of(ids: Sequence[str]) -> Sequence[str]:
+    """Ids as they stand in a line, which have neither spaces nor line breaks."""
+    whole = "".join(ids)
+    return ids if whole.isascii() and whole.isalnum() else [quote(id, safe="", errors="replace") for id in ids]
+
+
 # ---- out of rows
 
 
@@ -275,7 +298,9 @@ def lane_record_of(row: tuple, waiting: int) -> LaneRecord:
 # ---- batches
 
 
-def rounds(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> Iterator[dict[int, Lease]]:
+def rounds(
+    leases: Iterable[Lease], facts: Mapping[object, tuple], records: Mapping[object, bytes]
+) -> Iterator[dict[int, Lease]]:
     """Batches by row, sorted, so that two transactions lock the same rows in the same order.
 
     The database answers with rows, so leases of different claims of one row are in different batches.
@@ -285,7 +310,8 @@ def rounds(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> Iterator[d
         batch: dict[int, Lease] = {}
         left, size = [], 0
         for lease in rest:
-            seq, weight = token_of(lease).seq, _size(lease.entry.errors) + len(facts.get(lease.token, none)[1])
+            seq, beside = token_of(lease).seq, len(facts.get(lease.token, none)[1]) + len(records.get(lease.token, b""))
+            weight = _size(lease.entry.errors) + beside
             if seq in batch or len(batch) == BATCH or (batch and size + weight > BATCH_BYTES):
                 left.append(lease)
             else:

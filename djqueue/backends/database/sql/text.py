@@ -157,6 +157,13 @@ def absent(id: str) -> str:
     return f"(SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = {id}) IS NULL"
 
 
+# ---- history
+
+RECORDS = "queue, at, count, first_id, last_id, records"
+INSERT_RECORDS = f"INSERT INTO djqueue_history ({RECORDS})"
+NEWER = "sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count"
+"""How many records are in newer rows."""
+
 # ---- facts and lanes
 
 LIVING = "(until IS NULL OR until > NOW)"
