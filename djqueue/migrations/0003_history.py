@@ -22,9 +22,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "history",
                 "verbose_name_plural": "history",
                 "db_table": "djqueue_history",
-                "indexes": [
-                    models.Index(fields=["queue", "seq", "first_id", "last_id"], name="djqueue_history_place")
-                ],
+                "indexes": [models.Index(fields=["queue", "seq", "first_id", "last_id"], name="djqueue_history_place")],
             },
         ),
     ]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, inf
+from operator import itemgetter
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from djqueue.backends.database.sql.text import ALL, FIRST_NUMBER, LANE_CLOSED, LANE_READY, LANE_SCHEDULED, LEASE, MOST
 from djqueue.backends.database.sql.text import LEASED as STATE_LEASED
@@ -223,18 +224,35 @@ def ended_of(leases: Iterable[Lease], records: Mapping[object, bytes]) -> list[t
     return [(token_of(lease).seq, lease.entry.id, records[lease.token]) for lease in leases if lease.token in records]
 
 
+def ended_by(leases: Sequence[Lease], history: Sequence[bytes]) -> list[tuple]:
+    """Rows of ENDED of leases that each have a record, or b"" for none."""
+    pairs = zip(leases, history, strict=True) if history else ()
+    return [(token_of(lease).seq, lease.entry.id, record) for lease, record in pairs if record]
+
+
 def records_of(ended: Sequence[tuple]) -> tuple[int, str, str, str]:
-    """The columns of one row of the history: the count, the least id and the greatest, and a line for each record."""
+    """The columns of one row of the history: the count, the least id and the greatest, and the records as text."""
     ids = [row[1] for row in ended]
-    texts = b"\n".join([row[2] for row in ended]).decode(errors="replace").split("\n")
-    lines = [f"\n{key} {text}" for key, text in zip(keys_of(ids), texts, strict=True)]
-    return len(ids), min(ids), max(ids), "".join(lines)
+    return len(ids), min(ids), max(ids), text_of([(id, record.decode(errors="replace")) for _, id, record in ended])
 
 
-def keys_of(ids: Sequence[str]) -> Sequence[str]:
-    """Ids as they stand in a line, which have neither spaces nor line breaks."""
-    whole = "".join(ids)
-    return ids if whole.isascii() and whole.isalnum() else [quote(id, safe="", errors="replace") for id in ids]
+def text_of(records: Sequence[tuple[str, str]]) -> str:
+    """Ids with their records as text: a line for each, behind a line break, so that what begins a line is found."""
+    whole = "".join([id for id, _ in records])
+    if whole.isascii() and whole.isalnum():
+        return "".join([f"\n{id} {record}" for id, record in records])
+    return "".join([f"\n{key_of(id)} {record}" for id, record in records])
+
+
+def lines_of(text: str) -> list[tuple[str, str]]:
+    """The ids and records in a text, the newest first: a record begins with its moment."""
+    lines = [line.partition(" ")[::2] for line in text.split("\n")]
+    return sorted(((unquote(key), record) for key, record in lines if record), key=itemgetter(1), reverse=True)
+
+
+def key_of(id: str) -> str:
+    """An id as it stands in a line: without spaces and line breaks."""
+    return id if id.isascii() and id.isalnum() else quote(id, safe="", errors="replace")
 
 
 # ---- out of rows

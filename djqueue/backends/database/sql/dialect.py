@@ -6,6 +6,7 @@ arguments allow, except ``length``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ TOGETHER = 100
 """The most parts of one compound statement."""
 
 
+NAMED = re.compile(r"%\((\w+)\)s")
+"""A named parameter."""
 CAP = 100_000
 """Counting stops here."""
 CHUNK = 5000
@@ -640,8 +643,11 @@ class Dialect:
     # ---- history: many records in one row
 
     def keep_records(self, ended: Sequence[tuple]) -> None:
-        """Keep the records of rows of ENDED."""
-        self.count(f"{text.INSERT_RECORDS} VALUES (%s, NOW, %s, %s, %s, %s)", [self.queue, *records_of(ended)])
+        self.count(*self.recording(ended))
+
+    def recording(self, ended: Sequence[tuple]) -> tuple[str, list]:
+        """A statement that keeps these records, and its parameters."""
+        return f"{text.INSERT_RECORDS} VALUES (%s, NOW, %s, %s, %s, %s)", [self.queue, *records_of(ended)]
 
     def records_with(self, id: str, line: str) -> list[tuple]:
         """The newest records that have this beginning of a line, of rows among whose ids this one can be."""
@@ -877,6 +883,11 @@ def alike(rows: Sequence[tuple]) -> tuple[list[tuple], dict[int, object]]:
     return columns, {
         at: column[0] for at, column in enumerate(columns) if at and column.count(column[0]) == len(column)
     }
+
+
+def in_order(sql: str, named: Mapping[str, object]) -> tuple[str, list]:
+    """A statement with named parameters as one with positional parameters."""
+    return NAMED.sub("%s", sql), [named[name] for name in NAMED.findall(sql)]
 
 
 def flat(rows: Collection[tuple]) -> list:

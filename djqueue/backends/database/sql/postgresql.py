@@ -9,7 +9,7 @@ from zlib import crc32
 
 from django.db import DataError
 
-from djqueue.backends.database.rows import ClaimRequest, NewRow
+from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
 from djqueue.backends.database.sql import text
 from djqueue.backends.database.sql.dialect import (
     ClaimResult,
@@ -21,6 +21,7 @@ from djqueue.backends.database.sql.dialect import (
     alike,
     flat,
     heads_of,
+    in_order,
 )
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
@@ -45,6 +46,15 @@ OURS = "m.seq = u.seq AND m.token = u.token"
 COUNTING = f"{text.INSERT_FACT} SELECT {{counter}}, '', NULL, count(*) FROM d HAVING count(*) > 0 {Dialect.fact_counts}"
 """Counts the completed rows, which are the part ``d`` of a statement."""
 
+
+RECORDING = (
+    f"{text.INSERT_RECORDS} SELECT %(queue)s, NOW, least(n, %(count)s), %(first_id)s, %(last_id)s, records FROM "
+    "(SELECT count(*) AS n FROM d) x, (SELECT %(records)s AS given) g, LATERAL (SELECT CASE WHEN n = %(number)s "
+    "THEN given ELSE (SELECT string_agg(chr(10) || line, '') FROM unnest(%(ended)s::bigint[], "
+    "string_to_array(substr(given, 2), chr(10))) u (seq, line) WHERE seq IN (SELECT d.seq FROM d)) END AS records) k "
+    "WHERE records IS NOT NULL"
+)
+"""Keeps the records of the rows in the part ``d`` of a statement: all as they are given, or else line by line."""
 
 LANE_TYPES = ("bigint", "text", "int", "bigint", "bigint", "text", "text", "bigint", "int", "bigint")
 """Of WRITTEN."""
@@ -150,14 +160,14 @@ class PostgreSQL(Dialect):
         return _result_of(rows, ask), rows[0][PROMOTED]
 
     def exchange(
-        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ended: Sequence[tuple] = ()
     ) -> tuple[Collection[int] | None, ClaimResult]:
         """A claim that promotes takes nothing, as in ``claim``. Here it is not repeated: after an error that ends only
         the second statement, the first would not say again what it completed."""
         seqs, tokens = pairs_arrays(pairs)
-        sql = EXCHANGING[ask.lifo, ask.look].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
+        sql = EXCHANGING[ask.lifo, ask.look, bool(ended)].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
         done = {"counter": counter, "number": len(pairs), "seqs": seqs, "tokens": tokens}
-        rows = self.rows(sql, ask._asdict() | done)
+        rows = self.rows(sql, ask._asdict() | done | named_records(ended))
         return rows[0][COMPLETED], _result_of(rows, ask)._replace(more=rows[0][PROMOTED] > 0)
 
     def claim_paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, Sequence[tuple]]:
@@ -221,8 +231,10 @@ class PostgreSQL(Dialect):
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
         return self.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
 
-    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
-        keeping, facts = self._keeping(kept)
+    def complete(
+        self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        keeping, facts = self._keeping(len(pairs), kept, ended)
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), c AS "
             f"({COUNTING.format(counter='%s')}), r AS "
@@ -241,28 +253,35 @@ class PostgreSQL(Dialect):
         sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.sort_at"
         return self.rows(sql, [lease, *pairs_arrays(pairs)])
 
-    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def give_up(
+        self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
         notifying, own = self._notifying(queue == self.queue and any(row[DELAY] <= SOON for row in said))
         update = f"UPDATE djqueue_message m SET queue = %s, {change}"
         sql = f"{update} FROM {rows} u ({text.SAID}) WHERE {OURS} RETURNING m.seq{notifying}"
         params += own
-        if kept:
-            keeping, facts = self._keeping(kept)
+        if kept or ended:
+            keeping, facts = self._keeping(len(said), kept, ended)
             sql, params = f"WITH d AS ({sql}){keeping} SELECT seq FROM d", [*params, *facts]
         return self.rows(sql, [queue, *params])
 
-    def _keeping(self, kept: Sequence[tuple]) -> tuple[str, list]:
-        """A further part of a statement, which keeps the facts of the rows in its part ``d``."""
-        if not kept:
-            return "", []
-        rows, params = table(kept, KEPT_TYPES)
-        part = (
-            f", f AS ({text.INSERT_FACT} "
-            f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({text.KEPT}) """
-            f"""WHERE seq IN (SELECT seq FROM d) ORDER BY name COLLATE "C" {self.fact_replaces})"""
-        )
-        return part, params
+    def _keeping(self, number: int, kept: Sequence[tuple], ended: Sequence[tuple]) -> tuple[str, list]:
+        """Further parts of a statement, which keep the facts and the records of the rows in its part ``d``; these are
+        ``number`` rows if all were held."""
+        sql = ""
+        params: list = []
+        if kept:
+            rows, params = table(kept, KEPT_TYPES)
+            sql = (
+                f", f AS ({text.INSERT_FACT} "
+                f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({text.KEPT}) """
+                f"""WHERE seq IN (SELECT seq FROM d) ORDER BY name COLLATE "C" {self.fact_replaces})"""
+            )
+        if ended:
+            recording, values = in_order(RECORDING, named_records(ended) | {"queue": self.queue, "number": number})
+            sql, params = f"{sql}, h AS ({recording})", [*params, *values]
+        return sql, params
 
 
 def table(rows: Sequence[tuple], types: Sequence[str]) -> tuple[str, list]:
@@ -281,6 +300,14 @@ def table(rows: Sequence[tuple], types: Sequence[str]) -> tuple[str, list]:
 def array_of(values: Sequence, type: str) -> str:
     """An array in the text of PostgreSQL: psycopg would write a list value by value."""
     return ARRAY.get(type, numbers_array)(values)
+
+
+def named_records(ended: Sequence[tuple]) -> dict[str, object]:
+    """The parameters of RECORDING, but for the queue and the number of rows."""
+    if not ended:
+        return {}
+    names = ("count", "first_id", "last_id", "records")
+    return dict(zip(names, records_of(ended), strict=True)) | {"ended": numbers_array([row[0] for row in ended])}
 
 
 def pairs_arrays(pairs: Sequence[tuple]) -> list[str]:
@@ -328,7 +355,7 @@ def claiming(first: str, condition: str, ready: str, look: bool, completed: str 
     )
 
 
-def exchanging(first: str, condition: str, ready: str, look: bool) -> str:
+def exchanging(first: str, condition: str, ready: str, look: bool, ended: bool) -> str:
     """A claim that completes rows before, in the same statement, which must not change a row twice.
 
     Therefore it counts what it completed before it picks: a lock passes over rows that the statement has deleted.
@@ -336,7 +363,7 @@ def exchanging(first: str, condition: str, ready: str, look: bool) -> str:
     pairs = PAIRS.replace("%s", "%(seqs)s", 1).replace("%s", "%(tokens)s")
     first = (
         f"d AS (DELETE FROM djqueue_message m USING {pairs} WHERE {OURS} RETURNING m.seq), "
-        f"c AS ({COUNTING.format(counter='%(counter)s')}), {first}"
+        f"c AS ({COUNTING.format(counter='%(counter)s')}), {f'h AS ({RECORDING}), ' * ended}{first}"
     )
     completed = "CASE WHEN (SELECT count(*) FROM d) < %(number)s THEN ARRAY(SELECT seq FROM d) END"
     return claiming(first, f"AND (SELECT count(*) FROM d) >= 0 {condition}", ready, look, completed)
@@ -349,7 +376,11 @@ READY = {False: text.FIRST_READY, True: text.LAST_READY}
 """By whether the queue is ``lifo``."""
 WAYS = [(lifo, look) for lifo in READY for look in (False, True)]
 PROMOTING = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
-EXCHANGING = {way: exchanging(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
+EXCHANGING = {
+    (*way, ended): exchanging(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1], ended)
+    for way in WAYS
+    for ended in (False, True)
+}
 CLAIMING = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", READY[way[0]], way[1]) for way in WAYS}
 
 

@@ -159,6 +159,8 @@ def absent(id: str) -> str:
 
 # ---- history
 
+ENDED = "seq, id, record"
+"""A message that has ended: of which row, and what is kept of it."""
 RECORDS = "queue, at, count, first_id, last_id, records"
 INSERT_RECORDS = f"INSERT INTO djqueue_history ({RECORDS})"
 NEWER = "sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count"
