@@ -5,9 +5,9 @@ The session's isolation level is READ COMMITTED, as Django sets it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from django.db import OperationalError
+from django.db import DatabaseError
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
@@ -112,16 +112,19 @@ class MariaDB(Dialect):
         glance, promoted = self.promoted(ask)
         taking = self._taking(ask, first_ready(ask)) if is_ready(glance, promoted) else []
 
-        def steps(pairs: Sequence[tuple], ended: Sequence[tuple]) -> list[Step]:
-            return [*self._completing(pairs, Completion(counter), (), ended), *taking]
+        def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> list[Sequence[tuple]]:
+            return self._together(*self._completing(pairs, Completion(counter), (), ended), *taking)
 
-        completed, *taken = self._settled(pairs, ended, steps)
+        completed, *taken = self.settled(pairs, ended, settle)
         return {row[0] for row in completed}, claimed(ask, taken[0] if taken else [], glance, promoted)
 
     def complete(
         self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
     ) -> Iterable[tuple]:
-        return self._settled(pairs, ended, lambda pairs, ended: self._completing(pairs, finish, kept, ended))[0]
+        def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
+            return self._together(*self._completing(pairs, finish, kept, ended))[0]
+
+        return self.settled(pairs, ended, settle)
 
     def _completing(
         self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple], ended: Sequence[tuple]
@@ -136,27 +139,14 @@ class MariaDB(Dialect):
             [finish.counter, *params],
         )
         delete = (f"DELETE m FROM {ours}", params)
-        steps = [*[remember] * bool(finish.remember), *self._keeping(kept, ended), count, delete]
+        steps = [*self._keeping(len(pairs), kept, ended), *[remember] * bool(finish.remember), count, delete]
         return [look(ours, params), *steps]
 
-    def _settled(
-        self, given: Sequence[tuple], ended: Sequence[tuple], steps: Callable[[Sequence, Sequence], list[Step]]
-    ) -> list[Sequence[tuple]]:
-        """The steps for given rows, which begin with their pairs and of which those still held are looked at first, and
-        for their records: in one block if all are held; else for those that are held alone, which takes several."""
-        if not ended:
-            return self._together(*steps(given, ended))
-        if not self.joined:
-            first, *others = steps(given, ended)
-            try:
-                return self._together(first, (ALL_HELD, [len(given)]), *others)
-            except OperationalError as error:
-                if error.args[0] != SIGNALLED:
-                    raise
-        with self.atomic():
-            held = {row[0] for row in self.rows(*look(*fence([row[:2] for row in given])))}
-            rest = [row for row in given if row[0] in held] or [(0, 0, *given[0][2:])]  # which nobody holds
-            return self._together(*steps(rest, [row for row in ended if row[0] in held]))
+    def not_all_held(self, error: DatabaseError) -> bool:
+        return error.args[0] == SIGNALLED
+
+    def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
+        return {row[0] for row in self.rows(*look(*fence(pairs)))}
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
@@ -177,7 +167,10 @@ class MariaDB(Dialect):
     def give_up(
         self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
     ) -> Iterable[tuple]:
-        return self._settled(said, ended, lambda said, ended: self._giving_up(queue, change, said, kept, ended))[0]
+        def settle(said: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
+            return self._together(*self._giving_up(queue, change, said, kept, ended))[0]
+
+        return self.settled(said, ended, settle)
 
     def _giving_up(
         self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple], ended: Sequence[tuple]
@@ -189,17 +182,20 @@ class MariaDB(Dialect):
             f"SET m.queue = %s, {qualified(change, 'm')}",
             [*flat(said), queue],
         )
-        return [look(ours, params), *self._keeping(kept, ended), update]
+        return [look(ours, params), *self._keeping(len(said), kept, ended), update]
 
-    def _keeping(self, kept: Sequence[tuple], ended: Sequence[tuple]) -> list[Step]:
-        """Statements that keep the facts of rows still held, and the records. One for each fact: a table of given rows
-        would silently cut a value of 64 KiB or more."""
+    def _keeping(self, number: int, kept: Sequence[tuple], ended: Sequence[tuple]) -> list[Step]:
+        """Behind a look at the rows still held: statements that keep their facts, and records if it found ``number``.
+        One for each fact: a table of given rows would silently cut a value of 64 KiB or more."""
         sql = (
             f"{text.INSERT_FACT} SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
             f"{self.fact_replaces}"
         )
         facts: list[Step] = [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
-        return [*facts, self.recording(ended)] if ended else facts
+        if not ended:
+            return facts
+        check: list[Step] = [] if self.joined else [(ALL_HELD, [number])]
+        return [*check, *facts, self.recording(ended)]
 
     def _together(self, *steps: Step) -> list[Sequence[tuple]]:
         """All or nothing; the rows of each step that has rows. In a caller's transaction a block would commit that."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from zlib import crc32
 
-from django.db import DataError
+from django.db import DatabaseError, DataError
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
 from djqueue.backends.database.sql import text
@@ -48,13 +48,10 @@ COUNTING = f"{text.INSERT_FACT} SELECT {{counter}}, '', NULL, count(*) FROM d HA
 
 
 RECORDING = (
-    f"{text.INSERT_RECORDS} SELECT %(queue)s, NOW, least(n, %(count)s), %(first_id)s, %(last_id)s, records FROM "
-    "(SELECT count(*) AS n FROM d) x, (SELECT %(records)s AS given) g, LATERAL (SELECT CASE WHEN n = %(number)s "
-    "THEN given ELSE (SELECT string_agg(chr(10) || line, '') FROM unnest(%(ended)s::bigint[], "
-    "string_to_array(substr(given, 2), chr(10))) u (seq, line) WHERE seq IN (SELECT d.seq FROM d)) END AS records) k "
-    "WHERE records IS NOT NULL"
+    f"{text.INSERT_RECORDS} SELECT %(queue)s, NOW, %(count)s, %(first_id)s, %(last_id)s, %(records)s "
+    "WHERE 1 / ((SELECT count(*) FROM d) = %(number)s)::int = 1"
 )
-"""Keeps the records of the rows in the part ``d`` of a statement: all as they are given, or else line by line."""
+"""Keeps records, if all rows are in the part ``d`` of a statement. If some were not held it fails: 1 / 0."""
 
 LANE_TYPES = ("bigint", "text", "int", "bigint", "bigint", "text", "text", "bigint", "int", "bigint")
 """Of WRITTEN."""
@@ -164,6 +161,16 @@ class PostgreSQL(Dialect):
     ) -> tuple[Collection[int] | None, ClaimResult]:
         """A claim that promotes takes nothing, as in ``claim``. Here it is not repeated: after an error that ends only
         the second statement, the first would not say again what it completed."""
+
+        def settle(held: Sequence[tuple], ended: Sequence[tuple]) -> tuple[Collection[int] | None, ClaimResult]:
+            gone, taken = self._exchange(held, counter, ask, ended)
+            return {seq for seq, _ in held} if gone is None and len(held) < len(pairs) else gone, taken
+
+        return self.settled(pairs, ended, settle)
+
+    def _exchange(
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ended: Sequence[tuple]
+    ) -> tuple[Collection[int] | None, ClaimResult]:
         seqs, tokens = pairs_arrays(pairs)
         sql = EXCHANGING[ask.lifo, ask.look, bool(ended)].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
         done = {"counter": counter, "number": len(pairs), "seqs": seqs, "tokens": tokens}
@@ -234,7 +241,13 @@ class PostgreSQL(Dialect):
     def complete(
         self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
     ) -> Iterable[tuple]:
-        keeping, facts = self._keeping(len(pairs), kept, ended)
+
+        def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
+            return self._complete(pairs, finish, *self._keeping(len(pairs), kept, ended))
+
+        return self.settled(pairs, ended, settle)
+
+    def _complete(self, pairs: Sequence[tuple], finish: Completion, keeping: str, facts: list) -> Iterable[tuple]:
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), c AS "
             f"({COUNTING.format(counter='%s')}), r AS "
@@ -243,6 +256,13 @@ class PostgreSQL(Dialect):
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
         return self.rows(sql, [*pairs_arrays(pairs), *params, *facts])
+
+    def not_all_held(self, error: DatabaseError) -> bool:
+        return isinstance(error, DataError)
+
+    def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
+        sql = f"SELECT m.seq FROM djqueue_message m, {PAIRS} WHERE {OURS} ORDER BY m.seq FOR UPDATE OF m"
+        return {row[0] for row in self.rows(sql, pairs_arrays(pairs))}
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         sql = f"UPDATE djqueue_message m SET begun = 1 FROM {PAIRS} WHERE {OURS} AND {text.HOLDS} RETURNING m.seq"
@@ -256,19 +276,24 @@ class PostgreSQL(Dialect):
     def give_up(
         self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
     ) -> Iterable[tuple]:
+        def settle(said: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
+            return self._give_up(queue, change, said, *self._keeping(len(said), kept, ended))
+
+        return self.settled(said, ended, settle)
+
+    def _give_up(self, queue: str, change: str, said: Sequence[tuple], keeping: str, facts: list) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
         notifying, own = self._notifying(queue == self.queue and any(row[DELAY] <= SOON for row in said))
         update = f"UPDATE djqueue_message m SET queue = %s, {change}"
         sql = f"{update} FROM {rows} u ({text.SAID}) WHERE {OURS} RETURNING m.seq{notifying}"
         params += own
-        if kept or ended:
-            keeping, facts = self._keeping(len(said), kept, ended)
+        if keeping:
             sql, params = f"WITH d AS ({sql}){keeping} SELECT seq FROM d", [*params, *facts]
         return self.rows(sql, [queue, *params])
 
     def _keeping(self, number: int, kept: Sequence[tuple], ended: Sequence[tuple]) -> tuple[str, list]:
-        """Further parts of a statement, which keep the facts and the records of the rows in its part ``d``; these are
-        ``number`` rows if all were held."""
+        """Further parts of a statement: they keep the facts of the rows in its part ``d``, and the records if that has
+        ``number`` rows."""
         sql = ""
         params: list = []
         if kept:
@@ -306,8 +331,7 @@ def named_records(ended: Sequence[tuple]) -> dict[str, object]:
     """The parameters of RECORDING, but for the queue and the number of rows."""
     if not ended:
         return {}
-    names = ("count", "first_id", "last_id", "records")
-    return dict(zip(names, records_of(ended), strict=True)) | {"ended": numbers_array([row[0] for row in ended])}
+    return dict(zip(("count", "first_id", "last_id", "records"), records_of(ended), strict=True))
 
 
 def pairs_arrays(pairs: Sequence[tuple]) -> list[str]:
