@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from djqueue.backends.database.rows import BATCH, key_of, lines_of, micros, text_of
 from djqueue.backends.database.session import Database
-from djqueue.backends.database.sql.dialect import PAGE, Dialect, numbers
+from djqueue.backends.database.sql.dialect import PAGE, Dialect
 from djqueue.backends.history import HistoryRow, most_records
 from djqueue.utils import slices
 
@@ -99,7 +99,7 @@ def _cut(sql: Dialect, most: int) -> tuple[int, int]:
     the number of dropped records, are beyond too."""
     for seq, newer, text in sql.beyond(most):
         lines = lines_of(text)
-        left = lines[: max(0, most - newer)]
+        left = lines[: max(0, most - int(newer))]  # MariaDB has a Decimal
         if not left:
             return seq + 1, 0
         sql.cut_records(seq, len(left), text_of(left))
@@ -112,4 +112,4 @@ def _delete_some(sql: Dialect, which: str, param: int) -> tuple[int, int]:
     rows = sql.oldest_records(which, [param])
     if rows:
         sql.delete_rows("djqueue_history", [seq for seq, _ in rows])
-    return len(rows), sum(numbers([count for _, count in rows]))
+    return len(rows), sum(count for _, count in rows)

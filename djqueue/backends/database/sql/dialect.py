@@ -703,8 +703,9 @@ class Dialect:
     def beyond(self, most: int) -> list[tuple]:
         """The newest row that has more than the ``most`` newest records: its seq, how many are newer, its records."""
         sql = (
-            f"SELECT h.seq, n.newer, h.records FROM (SELECT seq, count, {text.NEWER} AS newer FROM djqueue_history "
-            "WHERE queue = %s) n JOIN djqueue_history h ON h.seq = n.seq WHERE n.newer + n.count > %s "
+            f"SELECT h.seq, n.newer, h.records FROM (SELECT seq, {text.COUNT} AS here, {text.NEWER} AS newer "
+            "FROM djqueue_history WHERE queue = %s) n JOIN djqueue_history h ON h.seq = n.seq "
+            "WHERE n.newer + n.here > %s "
             "ORDER BY h.seq DESC LIMIT 1"
         )
         return self.rows(sql, [self.queue, most])
@@ -715,7 +716,7 @@ class Dialect:
     def oldest_records(self, which: str, params: Sequence) -> list[tuple]:
         """Seq and count of rows that fulfil a condition, of the oldest of all."""
         some = "SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s"
-        return self.rows(f"SELECT seq, count FROM ({some}) o WHERE {which}", [self.queue, PAGE, *params])
+        return self.rows(f"SELECT seq, {text.COUNT} FROM ({some}) o WHERE {which}", [self.queue, PAGE, *params])
 
     # ---- for operators
 
