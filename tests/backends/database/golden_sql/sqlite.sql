@@ -1430,7 +1430,10 @@ ORDER BY seq DESC LIMIT 1;
 
 SELECT h.seq, h.records
 FROM (
-    SELECT seq, sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count AS newer
+    SELECT seq,
+        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
+            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
+        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
     FROM (SELECT seq, count FROM djqueue_history WHERE queue = %s AND seq <= %s ORDER BY seq DESC LIMIT %s) s
 ) n JOIN djqueue_history h ON h.seq = n.seq
 WHERE n.newer < %s
@@ -1439,32 +1442,35 @@ ORDER BY h.seq DESC;
 
 -- history: trim_history
 
-SELECT seq, count
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE at < NOW - %s;
 SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
 SELECT h.seq, n.newer, h.records
 FROM (
-    SELECT seq, count, sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count AS newer
+    SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS here,
+        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
+            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
+        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
     FROM djqueue_history
     WHERE queue = %s
 ) n JOIN djqueue_history h ON h.seq = n.seq
-WHERE n.newer + n.count > %s
+WHERE n.newer + n.here > %s
 ORDER BY h.seq DESC LIMIT 1;
 UPDATE djqueue_history SET count = %s, records = %s WHERE seq = %s;
-SELECT seq, count
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE seq < %s;
 
 
 -- history: trim_history, nothing
 
-SELECT seq, count
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE at < NOW - %s;
 SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
 -- SELECT as in: history: trim_history
-SELECT seq, count
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE seq < %s;
 
