@@ -5,13 +5,18 @@ A row is written by the statement that settles, or in its transaction; whoever r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+
+from django.db import DatabaseError
 
 from djqueue.backends.database.rows import BATCH, key_of, lines_of, micros, text_of
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import PAGE, Dialect
 from djqueue.backends.history import HistoryRow, most_records
-from djqueue.utils import slices
+from djqueue.utils import slices, tell
+
+logger = logging.getLogger(__name__)
 
 LAST = 2**62
 """A seq that no row has."""
@@ -36,11 +41,15 @@ class History:
         self.kept(len(ended))
 
     def kept(self, count: int) -> None:
-        """Trim, if so many records were kept that there may be too many."""
+        """Trim, if so many records were kept that there may be too many. What was settled is settled if that fails."""
         self._kept += count
-        if count and self._kept >= max(1, (most := most_records()) // SHARE):
-            self._kept = 0
+        if not count or self._kept < max(1, (most := most_records()) // SHARE):
+            return
+        self._kept = 0
+        try:
             self._trim_surplus(most)
+        except DatabaseError as error:
+            tell(logger, logging.ERROR, "%s: the history could not be trimmed", self._db.queue, exc_info=error)
 
     def record_of(self, id: str) -> bytes | None:
         record = self._db.run(_record_of, id)

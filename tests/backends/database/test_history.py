@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.models import Sum
 from django.test import override_settings
 
@@ -129,6 +129,21 @@ def test_it_is_trimmed_to_the_record_and_counted_only_if_something_was_kept(queu
     assert idle == 2 < sent(queue, queue.trim_history, 8, 3600)
     assert queue.trim_history(5, 3600) == 3
     assert len(kept(queue)) == 5
+
+
+def test_what_was_settled_is_settled_though_the_history_cannot_be_trimmed(queue, caplog):
+    def fail(execute, sql, *args):
+        if "newer" in sql:
+            raise DatabaseError("no room")
+        return execute(sql, *args)
+
+    put(queue, "a", "b")
+    (first,), (told,) = claim(queue), records(queue, 1)
+    with override_settings(QUEUE_HISTORY={"count": 2}), connections[queue.database].execute_wrapper(fail):
+        held, claimed = queue.exchange([first], 1, history=[told])
+    assert (held, len(claimed)) == ([first], 1)
+    assert [record.levelname for record in caplog.records if "could not be trimmed" in record.message] == ["ERROR"]
+    assert kept(queue) == {first.entry.id: told}
 
 
 def test_records_that_make_no_sense_harm_no_others(queue):

@@ -23,7 +23,7 @@ from djqueue.backends.memory.queue import MemoryStore
 from djqueue.exceptions import InvalidQueueError, NotSupported
 from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
-from djqueue.models import QueueFact, QueueMessage
+from djqueue.models import QueueFact, QueueHistory, QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
 from djqueue.testing.contract.steps import claim, entry, leased, names, put, until_now_is, with_counts
 from djqueue.testing.patience import PATIENCE
@@ -424,7 +424,14 @@ def crowd(queue):
     other.put([entry(lane=f"lane {number}", gate=Gate(ordered=True).written()) for number in range(2000)])
     facts = [QueueFact(name=f"{queue.name}:{number}", value=b"", until=2**60) for number in range(3000)]
     QueueFact.objects.using(queue.database).bulk_create(facts, 500)
-    tables = " TABLE djqueue_message, djqueue_fact, djqueue_lane, djqueue_ticket" if queue.database == "mariadb" else ""
+    history = [
+        QueueHistory(queue=one.name, at=1, count=1, first_id=id, last_id=id, records=f"\n{id} 1")
+        for id in map(str, range(1500))
+        for one in (queue, other)
+    ]
+    QueueHistory.objects.using(queue.database).bulk_create(history, 500)
+    models = (QueueMessage, QueueFact, QueueLane, QueueTicket, QueueHistory)
+    tables = f" TABLE {', '.join(model._meta.db_table for model in models)}" if queue.database == "mariadb" else ""
     with connections[queue.database].cursor() as cursor:
         cursor.execute(f"ANALYZE{tables}")
         cursor.fetchall() if cursor.description else None
@@ -489,6 +496,8 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "amend": lambda: queue.amend(queue.peek("ready", 1)[0].entry.id, b"other", b"new"),
         "trim nothing": lambda: queue.trim(age=60),
         "trim": lambda: (queue.trim(age=0, limit=5), queue.trim(most=5, limit=5)),
+        "complete, with a record": lambda: queue.complete(queue.claim(1), history=[b"1"]),
+        "history": lambda: (queue.history_of("none"), queue.history(2)),
     }
     found = {}
     for name, call in calls.items():
