@@ -1,4 +1,4 @@
-"""The tables of the database backend: what is still to do, the lanes in which some of it waits, and small facts.
+"""The tables of the database backend: what is still to do, its lanes, small facts, and what became of messages.
 
 The columns are written and read by :mod:`djqueue.backends.database.sql`; the models are for migrations, for the admin
 and for looking. All moments are microseconds since 1970 by the clock of the database.
@@ -169,3 +169,24 @@ class QueueFact(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class QueueHistory(models.Model):
+    """What became of the messages of one settlement: a row for all of them, as a row for each would cost too much."""
+
+    seq = models.BigAutoField(primary_key=True)
+    queue = BytewiseCharField(_("queue"), max_length=NAME_LENGTH)
+    at = models.BigIntegerField(_("settled"))
+    count = models.IntegerField(_("messages"))
+    first_id = BytewiseCharField(_("first id"), max_length=ID_LENGTH)  # the least id and the greatest: ids begin with
+    last_id = BytewiseCharField(_("last id"), max_length=ID_LENGTH)  # their time, so few rows have an id between them
+    records = BytewiseTextField(_("records"))  # a line each, behind a line break: the id, a space, the record
+
+    class Meta:
+        db_table = "djqueue_history"
+        verbose_name = _("history")
+        verbose_name_plural = _("history")
+        indexes = [models.Index(fields=["queue", "seq", "first_id", "last_id"], name="djqueue_history_place")]
+
+    def __str__(self) -> str:
+        return f"{self.queue}/{self.first_id}"

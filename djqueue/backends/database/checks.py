@@ -9,10 +9,10 @@ from django.core.checks import CheckMessage, Error, Warning
 from django.db import DatabaseError, NotSupportedError, connections
 
 from djqueue.exceptions import InvalidQueueError
-from djqueue.models import QueueFact, QueueLane, QueueMessage, QueueTicket
+from djqueue.models import QueueFact, QueueHistory, QueueLane, QueueMessage, QueueTicket
 
 FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
-TABLES = QueueMessage, QueueLane, QueueTicket, QueueFact
+TABLES = QueueMessage, QueueLane, QueueTicket, QueueFact, QueueHistory
 LACKING = "djqueue.W205"
 PATIENCE = 20
 """Seconds that a writer on SQLite should wait for another one."""

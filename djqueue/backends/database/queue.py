@@ -1,4 +1,4 @@
-"""Queues in a database that Django knows: PostgreSQL, MariaDB or SQLite. Tables: message, lane, ticket and fact.
+"""Queues in a database that Django knows: PostgreSQL, MariaDB or SQLite. Tables: message, lane, ticket, fact, history.
 
 Here is what each verb does, and how a claim is made of statements. What happens in lanes is in
 :mod:`djqueue.backends.database.lanes`; how rows become entries in :mod:`djqueue.backends.database.rows`.
@@ -25,6 +25,7 @@ from django.db import connections
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
 from djqueue.backends.database import checks, lanes
+from djqueue.backends.database.history import History
 from djqueue.backends.database.listening import Subscription
 from djqueue.backends.database.rate_limits import Looks, claim_paid, claim_within
 from djqueue.backends.database.rows import (
@@ -38,6 +39,8 @@ from djqueue.backends.database.rows import (
     batches,
     chunks,
     delay_of,
+    ended_by,
+    ended_of,
     is_ours,
     kept_of,
     lane_record_of,
@@ -73,6 +76,7 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Guard, OnceGuard, Span, remembering
+from djqueue.backends.history import HistoryRow
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_blocked, resumed
 from djqueue.messages.failures import with_error
@@ -112,7 +116,7 @@ class DatabaseQueue(LeasedQueue):
     """
 
     settles_with_claim = True
-    features = FEATURES - {"history"}
+    features = FEATURES
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO", "NOTIFY"})
     on_commit = None
     bytes_at_once = BATCH_BYTES
@@ -140,7 +144,7 @@ class DatabaseQueue(LeasedQueue):
         self._db = Database(self.database, self.name, notifies=self._notify is not False)
         listens_by = self._notify if isinstance(self._notify, str) else self.database
         self._subscription = Subscription(self.name, self.database, listens_by)
-        self._claims, self._looks = Claims(self._db), Looks(self._db)
+        self._claims, self._looks, self._history = Claims(self._db), Looks(self._db), History(self._db)
         self._swept, self._looked_at = "", 0
 
     @cached_property
@@ -208,21 +212,29 @@ class DatabaseQueue(LeasedQueue):
         return self._claim_by(lambda ask: self._claim_and_look(ask, ahead), limit, lease, owner, begin)
 
     def exchange(
-        self, done: Sequence[Lease], limit: int = 0, lease: float = 60.0, owner: str = "", ahead: int = 0
+        self,
+        done: Sequence[Lease],
+        limit: int = 0,
+        lease: float = 60.0,
+        owner: str = "",
+        ahead: int = 0,
+        history: Sequence[bytes] = (),
     ) -> tuple[list[Lease], Claimed]:
         """One transaction, and on PostgreSQL one statement, if no lane was touched and no ids are remembered."""
-        pairs = plain_pairs(done)
+        pairs = plain_pairs(done) if sum(map(len, history)) <= BATCH_BYTES else []
         if not (pairs and limit) or self._marks or self.failed is None or self._claims.are_stirred:
-            return super().exchange(done, limit, lease, owner, ahead)
+            return super().exchange(done, limit, lease, owner, ahead, history)
+        ended = ended_by(done, history)
         gone: Collection[int] | None = None
 
         def claim(ask: ClaimRequest) -> Claimed:
             nonlocal gone
-            gone, claimed = self._claims.exchange(pairs, self._counter, ask, ahead)
+            gone, claimed = self._claims.exchange(pairs, self._counter, ask, ahead, ended)
             self._claims.look_behind()
             return claimed
 
         claimed = self._claim_by(claim, limit, lease, owner, begin=False)
+        self._history.kept(len(ended))
         return [lease for lease in done if gone is None or token_of(lease).seq in gone], claimed
 
     def _claim_by(
@@ -331,16 +343,17 @@ class DatabaseQueue(LeasedQueue):
 
     # ---- what a holder does
 
-    def complete(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def complete(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         leases = listed(leases)
         finish = Completion(self._counter, self._marks, self._remember)
-        kept = self._kept(leases, facts)
+        kept, told = self._kept(leases, facts), _told(leases, history)
 
         def say(sql: Dialect, held: Sequence[Lease]) -> Iterable[tuple]:
-            return sql.complete(pairs_of(held), finish, kept_of(held, kept))
+            return sql.complete(pairs_of(held), finish, kept_of(held, kept), ended_of(held, told))
 
-        done = self._by_holder(leases, say, facts=kept)
+        done = self._by_holder(leases, say, facts=kept, history=told)
         self._sweep(len(done))
+        self._history.kept(len(told))
         return self._with_facts([lease for lease, _ in done], leases, facts)
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -362,17 +375,19 @@ class DatabaseQueue(LeasedQueue):
         back = self._by_holder(leases, lambda sql, held: sql.release(said_of(held, delay_of)))
         return [lease for lease, _ in back]
 
-    def fail(self, leases: Leases, facts: Sequence[Fact | None] = ()) -> list[Lease]:
+    def fail(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         leases = listed(leases)
         if self.failed is None:
             return self.release(leases)  # what has failed stays here
         into, places = self.failed.name, {id(lease): place for place, lease in enumerate(leases)}
-        kept = self._kept(leases, facts)
+        kept, told = self._kept(leases, facts), _told(leases, history)
 
         def say(sql: Dialect, held: Sequence[Lease]) -> Iterable[tuple]:
-            return sql.fail(into, said_of(held, lambda lease: places[id(lease)]), kept_of(held, kept))
+            said = said_of(held, lambda lease: places[id(lease)])
+            return sql.fail(into, said, kept_of(held, kept), ended_of(held, told))
 
-        failed = self._by_holder(leases, say, facts=kept)
+        failed = self._by_holder(leases, say, facts=kept, history=told)
+        self._history.kept(len(told))
         return self._with_facts([lease for lease, _ in failed], leases, facts)
 
     def _kept(self, leases: Sequence[Lease], facts: Sequence[Fact | None]) -> dict[object, tuple]:
@@ -392,17 +407,18 @@ class DatabaseQueue(LeasedQueue):
         say: lanes.Say,
         in_lanes: bool = True,
         facts: Mapping[object, tuple] | None = None,
+        history: Mapping[object, bytes] | None = None,
     ) -> list[tuple[Lease, tuple]]:
         """Each lease that was still held, with the row that proves it; a row begins with its seq.
 
-        ``in_lanes``: whether the change may open lanes. ``facts`` are written with it.
+        ``in_lanes``: whether the change may open lanes. ``facts`` and ``history`` are written with it.
         """
         mine = [lease for lease in leases if is_ours(lease)]
         laned = [lease for lease in mine if in_lanes and token_of(lease).lane]
         others = [lease for lease in mine if not (in_lanes and token_of(lease).lane)]
         rows: dict[object, tuple] = {}
         for some, is_laned in ((others, False), (laned, True)):
-            for held in rounds(some, facts or {}):
+            for held in rounds(some, facts or {}, history or {}):
                 batch = [*held.values()]
                 said = self._db.run(lanes.settle, batch, say) if is_laned else self._db.run(say, batch)
                 rows |= {held[row[0]].token: row for row in said}
@@ -416,6 +432,22 @@ class DatabaseQueue(LeasedQueue):
         if self._marks and self._unswept >= max(1, self._facts.bound[1] // 100):
             self._unswept = 0
             self._db.run(self._db.sql.surplus, *self._facts.bound, BATCH)
+
+    # ---- history
+
+    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
+        self._history.remember(ids, history)
+
+    def history_of(self, id: str) -> bytes | None:
+        return self._history.record_of(id)
+
+    def history(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
+        return self._history.rows(limit, before)
+
+    def trim_history(self, count: int, age: float) -> int:
+        """Looks at the oldest and at the newest, and counts only what was kept since the last call. Between two calls
+        each process lets it grow by a tenth."""
+        return self._history.trim(count, age)
 
     # ---- time and connection
 
@@ -614,6 +646,12 @@ class DatabaseQueue(LeasedQueue):
         return self._db.run(lanes.change_lane, name, change)
 
 
+def _told(leases: Sequence[Lease], history: Sequence[bytes]) -> dict[object, bytes]:
+    """The records that are kept, by token."""
+    pairs = zip(leases, history, strict=True) if history else ()
+    return {lease.token: record for lease, record in pairs if record and is_ours(lease)}
+
+
 def _replayed(lease: Lease) -> Lease:
     """The lease, with an error that gives the reason of its failure."""
     entry = lease.entry
@@ -671,11 +709,11 @@ class Claims:
         return self._filled(ask, ahead, *self._own(ask, ask.limit))
 
     def exchange(
-        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ahead: int
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ahead: int, ended: Sequence[tuple]
     ) -> tuple[Collection[int] | None, Claimed]:
         """The seqs of what was completed (None: all), and a claim as if no lane had been touched."""
         ask = ask._replace(look=not self._was_full)
-        completed, taken = self._db.run(self._db.sql.exchange, pairs, counter, ask)
+        completed, taken = self._db.run(self._db.sql.exchange, pairs, counter, ask, ended)
         if taken.more and not taken.rows:
             taken = self._db.run(self._db.sql.claim, ask)
         return completed, self._filled(ask, ahead, *self._seen(taken, ask, ask.limit))

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, inf
+from operator import itemgetter
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 from djqueue.backends.database.sql.text import ALL, FIRST_NUMBER, LANE_CLOSED, LANE_READY, LANE_SCHEDULED, LEASE, MOST
 from djqueue.backends.database.sql.text import LEASED as STATE_LEASED
@@ -214,6 +216,45 @@ def kept_of(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> list[tupl
     return [(*token_of(lease)[:2], *facts[lease.token]) for lease in leases if lease.token in facts]
 
 
+# ---- history
+
+
+def ended_of(leases: Iterable[Lease], records: Mapping[object, bytes]) -> list[tuple]:
+    """Rows of ENDED: the seq, the id and the record of leases that have one."""
+    return [(token_of(lease).seq, lease.entry.id, records[lease.token]) for lease in leases if lease.token in records]
+
+
+def ended_by(leases: Sequence[Lease], history: Sequence[bytes]) -> list[tuple]:
+    """Rows of ENDED of leases that each have a record, or b"" for none."""
+    pairs = zip(leases, history, strict=True) if history else ()
+    return [(token_of(lease).seq, lease.entry.id, record) for lease, record in pairs if record]
+
+
+def records_of(ended: Sequence[tuple]) -> tuple[int, str, str, str]:
+    """The columns of one row of the history: the count, the least id and the greatest, and the records as text."""
+    ids = [row[1] for row in ended]
+    return len(ids), min(ids), max(ids), text_of([(id, record.decode(errors="replace")) for _, id, record in ended])
+
+
+def text_of(records: Sequence[tuple[str, str]]) -> str:
+    """Ids with their records as text: a line for each, behind a line break, so that what begins a line is found."""
+    whole = "".join([id for id, _ in records])
+    if whole.isascii() and whole.isalnum():
+        return "".join([f"\n{id} {record}" for id, record in records])
+    return "".join([f"\n{key_of(id)} {record}" for id, record in records])
+
+
+def lines_of(text: str) -> list[tuple[str, str]]:
+    """The ids and records in a text, the newest first: a record begins with its moment."""
+    lines = [line.partition(" ")[::2] for line in text.split("\n")]
+    return sorted(((unquote(key), record) for key, record in lines if record), key=itemgetter(1), reverse=True)
+
+
+def key_of(id: str) -> str:
+    """An id as it stands in a line: without spaces and line breaks."""
+    return id if id.isascii() and id.isalnum() else quote(id, safe="", errors="replace")
+
+
 # ---- out of rows
 
 
@@ -275,7 +316,9 @@ def lane_record_of(row: tuple, waiting: int) -> LaneRecord:
 # ---- batches
 
 
-def rounds(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> Iterator[dict[int, Lease]]:
+def rounds(
+    leases: Iterable[Lease], facts: Mapping[object, tuple], records: Mapping[object, bytes]
+) -> Iterator[dict[int, Lease]]:
     """Batches by row, sorted, so that two transactions lock the same rows in the same order.
 
     The database answers with rows, so leases of different claims of one row are in different batches.
@@ -285,7 +328,8 @@ def rounds(leases: Iterable[Lease], facts: Mapping[object, tuple]) -> Iterator[d
         batch: dict[int, Lease] = {}
         left, size = [], 0
         for lease in rest:
-            seq, weight = token_of(lease).seq, _size(lease.entry.errors) + len(facts.get(lease.token, none)[1])
+            seq, beside = token_of(lease).seq, len(facts.get(lease.token, none)[1]) + len(records.get(lease.token, b""))
+            weight = _size(lease.entry.errors) + beside
             if seq in batch or len(batch) == BATCH or (batch and size + weight > BATCH_BYTES):
                 left.append(lease)
             else:

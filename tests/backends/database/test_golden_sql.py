@@ -21,6 +21,7 @@ from djqueue.backends.database.session import dialect_of
 from djqueue.backends.entries import DELAYED, READY, Fact
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
+from djqueue.testing.contract.history import records
 from djqueue.testing.contract.steps import claim, entry, put, until_now_is, with_counts
 from tests.support.sql_layout import layout
 
@@ -201,6 +202,27 @@ def keep_with(verb: str) -> Case:
     return case
 
 
+def record_with(verb: str, prepare: Callable = held, **args) -> Case:
+    """Settle, and keep a record of each in the same step."""
+
+    def case(one, two):
+        leases = prepare(one)
+        told = records(one, len(leases))
+        return lambda: getattr(two, verb)(leases, history=told, **args)
+
+    return case
+
+
+def one_is_gone(queue: DatabaseQueue) -> list:
+    leases = held(queue)
+    queue.complete(leases[1:])
+    return leases
+
+
+def recorded(queue: DatabaseQueue) -> None:
+    queue.remember(["a", "b", "c"], records(queue, 3))
+
+
 def take_back(one, two):
     grant = one.store.acquire(RATE_LIMIT, 3)
     return lambda: two.store.release(RATE_LIMIT, grant, 2)
@@ -269,6 +291,15 @@ CASES: dict[str, Case] = {
     "resume_lane": on(
         "resume_lane", "lane", prepare=lambda queue: (held_in_lane(queue), queue.pause_lane("lane", "why"))
     ),
+    "history: complete": record_with("complete"),
+    "history: complete what is not all held": record_with("complete", one_is_gone),
+    "history: exchange": record_with("exchange", limit=2),
+    "history: fail": record_with("fail"),
+    "history: remember": on("remember", ["a", "b"], [b"one", b"two"]),
+    "history: history_of": on("history_of", "b", prepare=recorded),
+    "history: history": on("history", 2, prepare=recorded),
+    "history: trim_history": on("trim_history", 1, 3600.0, prepare=recorded),
+    "history: trim_history, nothing": on("trim_history", 3, 3600.0, prepare=recorded),
     "facts: now": on_store("now"),
     "facts: get": on_store("get", "there"),
     "facts: get_many": on_store("get_many", ["there", "none"]),

@@ -23,7 +23,7 @@ from djqueue.backends.memory.queue import MemoryStore
 from djqueue.exceptions import InvalidQueueError, NotSupported
 from djqueue.flow.gates import Gate
 from djqueue.messages.envelope import new_id
-from djqueue.models import QueueFact, QueueMessage
+from djqueue.models import QueueFact, QueueHistory, QueueLane, QueueMessage, QueueTicket
 from djqueue.testing import eventually, together
 from djqueue.testing.contract.steps import claim, entry, leased, names, put, until_now_is, with_counts
 from djqueue.testing.patience import PATIENCE
@@ -424,7 +424,14 @@ def crowd(queue):
     other.put([entry(lane=f"lane {number}", gate=Gate(ordered=True).written()) for number in range(2000)])
     facts = [QueueFact(name=f"{queue.name}:{number}", value=b"", until=2**60) for number in range(3000)]
     QueueFact.objects.using(queue.database).bulk_create(facts, 500)
-    tables = " TABLE djqueue_message, djqueue_fact, djqueue_lane, djqueue_ticket" if queue.database == "mariadb" else ""
+    history = [
+        QueueHistory(queue=one.name, at=1, count=1, first_id=id, last_id=id, records=f"\n{id} 1")
+        for id in map(str, range(1500))
+        for one in (queue, other)
+    ]
+    QueueHistory.objects.using(queue.database).bulk_create(history, 500)
+    models = (QueueMessage, QueueFact, QueueLane, QueueTicket, QueueHistory)
+    tables = f" TABLE {', '.join(model._meta.db_table for model in models)}" if queue.database == "mariadb" else ""
     with connections[queue.database].cursor() as cursor:
         cursor.execute(f"ANALYZE{tables}")
         cursor.fetchall() if cursor.description else None
@@ -489,6 +496,8 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "amend": lambda: queue.amend(queue.peek("ready", 1)[0].entry.id, b"other", b"new"),
         "trim nothing": lambda: queue.trim(age=60),
         "trim": lambda: (queue.trim(age=0, limit=5), queue.trim(most=5, limit=5)),
+        "complete, with a record": lambda: queue.complete(queue.claim(1), history=[b"1"]),
+        "history": lambda: (queue.history_of("none"), queue.history(2)),
     }
     found = {}
     for name, call in calls.items():
@@ -524,10 +533,12 @@ def test_what_is_picked_is_picked_by_the_hot_index(queue):
 
 @pytest.mark.backends("postgres")
 def test_its_tables_are_vacuumed_by_the_number_of_rows_that_are_gone(queue):
-    """In proportion to a backlog of millions it would be too late."""
+    """In proportion to a backlog of millions it would be too late. The history has few rows, and large ones."""
     with connections[queue.database].cursor() as cursor:
-        cursor.execute("SELECT reloptions FROM pg_class WHERE relname LIKE 'djqueue%%' AND relkind = 'r'")
-        found = [options for (options,) in cursor.fetchall()]
+        cursor.execute("SELECT relname, reloptions FROM pg_class WHERE relname LIKE 'djqueue%%' AND relkind = 'r'")
+        options = dict(cursor.fetchall())
+    assert options.pop("djqueue_history") == ["vacuum_truncate=off"]
+    found = list(options.values())
     assert len(found) == 4
     assert all("autovacuum_vacuum_scale_factor=0" in options for options in found)
     assert all("vacuum_index_cleanup=on" in options for options in found)
@@ -637,7 +648,7 @@ def test_batches_count_notes_and_never_leave_one_out(queue):
     arrivals = [arrival_of(entry(errors="x" * size)) for size in sizes]
     assert [[len(one.row[7]) for one in batch] for batch in batches(arrivals)] == [[size] for size in sizes]
     leases = [Lease(entry(errors="x" * size), Token(seq, 1, "id")) for seq, size in enumerate(sizes)]
-    assert [list(batch) for batch in rounds(leases, {})] == [[0, 2, 4], [1], [3]]
+    assert [list(batch) for batch in rounds(leases, {}, {})] == [[0, 2, 4], [1], [3]]
 
 
 def test_entries_due_at_one_moment_come_in_the_order_of_their_arrival(queue):
@@ -890,7 +901,7 @@ def test_describe_tells_where_and_no_password(queue, monkeypatch):
 
 def test_queues_of_one_database_are_one_feed(backend, queue):
     assert queue.connection_key == make(backend, "other").connection_key == ("database", backend.alias)
-    assert (queue.features, queue.on_commit) == (FEATURES - {"history"}, None)
+    assert (queue.features, queue.on_commit) == (FEATURES, None)
 
 
 # ---- settings

@@ -6,13 +6,14 @@ arguments allow, except ``length``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 
-from djqueue.backends.database.rows import ClaimRequest, NewRow, number_of
+from djqueue.backends.database.rows import ClaimRequest, NewRow, number_of, records_of
 from djqueue.backends.database.sql import text
 from djqueue.utils import slices
 
@@ -20,10 +21,15 @@ TOGETHER = 100
 """The most parts of one compound statement."""
 
 
+T = TypeVar("T")
+NAMED = re.compile(r"%\((\w+)\)s")
+"""A named parameter."""
 CAP = 100_000
 """Counting stops here."""
 CHUNK = 5000
 """The most rows that one statement of a flush deletes."""
+PAGE = 1000
+"""The most rows of the history that one statement deletes."""
 
 
 class Glance(NamedTuple):
@@ -125,6 +131,10 @@ class Dialect:
     """Makes a vendor find rows by the index of the ids."""
     by_place: str = ""
     """Makes a vendor find rows by the index of the places of lanes."""
+    by_history: str = ""
+    """Makes a vendor find rows by the index of the history."""
+    has: str = "position(%s IN records) > 0"
+    """The condition that the records of a row contain a text."""
     locking: str = "FOR UPDATE"
     skipping: str = "FOR UPDATE SKIP LOCKED"
 
@@ -576,10 +586,10 @@ class Dialect:
             f"UPDATE djqueue_message {self.by_seq} SET {text.PROMOTED}, {text.NEVER} WHERE {ours}", [*seqs, *tokens]
         )
 
-    # ---- for holders of leases: (seq, token) pairs, sorted
+    # ---- for holders of leases: (seq, token) pairs, sorted; and rows of ENDED, whose records are kept of held rows
 
     def exchange(
-        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ended: Sequence[tuple] = ()
     ) -> tuple[Collection[int] | None, ClaimResult]:
         """Complete held rows and claim, in one transaction; the seqs of what was completed (None: all), and the claim.
 
@@ -587,10 +597,12 @@ class Dialect:
         there is more: then ``claim`` is to follow.
         """
         with self.atomic():
-            rows = self.complete(pairs, Completion(counter))
+            rows = self.complete(pairs, Completion(counter), ended=ended)
             return {row[0] for row in rows}, self.claim(ask)
 
-    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def complete(
+        self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         """Delete held rows; rows that begin with their seqs. Facts for them are written from ``kept``, rows of KEPT."""
         raise NotImplementedError
 
@@ -605,25 +617,106 @@ class Dialect:
     def release(self, said: Sequence[tuple]) -> Iterable[tuple]:
         return self.give_up(self.queue, text.GIVE_UP, said)
 
-    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def give_up(
+        self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         """Move held rows to ``queue`` with the values of SAID and this change; returns and keeps as ``complete``."""
         raise NotImplementedError
 
-    def fail(self, failed: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def fail(
+        self, failed: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         """``give_up`` into the failed queue, where an older entry of the same id gives way."""
         change = text.FAIL.replace("FAILED_AT", self.failed_at)
         try:
             with self.atomic(savepoint=True) if self.joined else nullcontext():
-                return self.give_up(failed, change, said, kept)
+                return self.give_up(failed, change, said, kept, ended)
         except IntegrityError:
             with self.atomic():
                 self._give_way(failed, {row[:2] for row in said})
-                return self.give_up(failed, change, said, kept)
+                return self.give_up(failed, change, said, kept, ended)
 
     def _give_way(self, failed: str, pairs: set[tuple]) -> None:
         sql = f"SELECT seq, token, id FROM djqueue_message WHERE seq IN ({marks(pairs)})"
         ids = [row[2] for row in self.rows(sql, [seq for seq, _ in pairs]) if row[:2] in pairs]
         self.delete_ids(failed, ids)
+
+    # ---- history: many records in one row
+
+    def settled(self, given: Sequence[tuple], ended: Sequence[tuple], settle: Callable[[Sequence, Sequence], T]) -> T:
+        """``settle`` for given rows, which begin with their pairs, and for records.
+
+        It may write the records as they are, and raise what :meth:`not_all_held` knows if some rows are not held any
+        more. That is rare; then those that are held are looked up and locked first.
+        """
+        if not ended:
+            return settle(given, ended)
+        if not self.joined:
+            try:
+                return settle(given, ended)
+            except DatabaseError as error:
+                if not self.not_all_held(error):
+                    raise
+        with self.atomic():
+            held = self.hold_leased([row[:2] for row in given])
+            rest = [row for row in given if row[0] in held] or [(0, 0, *given[0][2:])]  # which nobody holds
+            return settle(rest, [row for row in ended if row[0] in held])
+
+    def not_all_held(self, error: DatabaseError) -> bool:
+        return False
+
+    def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
+        """Lock the rows that are still held; their seqs."""
+        raise NotImplementedError
+
+    def keep_records(self, ended: Sequence[tuple]) -> None:
+        self.count(*self.recording(ended))
+
+    def recording(self, ended: Sequence[tuple]) -> tuple[str, list]:
+        """A statement that keeps these records, and its parameters."""
+        return f"{text.INSERT_RECORDS} VALUES (%s, NOW, %s, %s, %s, %s)", [self.queue, *records_of(ended)]
+
+    def records_with(self, id: str, line: str) -> list[tuple]:
+        """The newest records that have this beginning of a line, of rows among whose ids this one can be."""
+        sql = (
+            f"SELECT records FROM djqueue_history {self.by_history} WHERE queue = %s "
+            f"AND first_id <= %s AND last_id >= %s AND {self.has} ORDER BY seq DESC LIMIT 1"
+        )
+        return self.rows(sql, [self.queue, id, id, line])
+
+    def newest_records(self, last: int, limit: int) -> list[tuple]:
+        """Seq and records of as many rows as have ``limit`` records, the newest first, from this seq down."""
+        some = (
+            f"SELECT seq, count FROM djqueue_history {self.by_history} WHERE queue = %s AND seq <= %s "
+            "ORDER BY seq DESC LIMIT %s"
+        )
+        sql = (
+            f"SELECT h.seq, h.records FROM (SELECT seq, {text.NEWER} AS newer FROM ({some}) s) n "
+            "JOIN djqueue_history h ON h.seq = n.seq WHERE n.newer < %s ORDER BY h.seq DESC"
+        )
+        return self.rows(sql, [self.queue, last, limit, limit])
+
+    def last_record(self) -> int:
+        """The seq of the newest row, 0 without any."""
+        return self.rows("SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s", [self.queue])[0][0]
+
+    def beyond(self, most: int) -> list[tuple]:
+        """The newest row that has more than the ``most`` newest records: its seq, how many are newer, its records."""
+        sql = (
+            f"SELECT h.seq, n.newer, h.records FROM (SELECT seq, {text.COUNT} AS here, {text.NEWER} AS newer "
+            "FROM djqueue_history WHERE queue = %s) n JOIN djqueue_history h ON h.seq = n.seq "
+            "WHERE n.newer + n.here > %s "
+            "ORDER BY h.seq DESC LIMIT 1"
+        )
+        return self.rows(sql, [self.queue, most])
+
+    def cut_records(self, seq: int, count: int, records: str) -> None:
+        self.count("UPDATE djqueue_history SET count = %s, records = %s WHERE seq = %s", [count, records, seq])
+
+    def oldest_records(self, which: str, params: Sequence) -> list[tuple]:
+        """Seq and count of rows that fulfil a condition, of the oldest of all."""
+        some = "SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s"
+        return self.rows(f"SELECT seq, {text.COUNT} FROM ({some}) o WHERE {which}", [self.queue, PAGE, *params])
 
     # ---- for operators
 
@@ -818,6 +911,11 @@ def alike(rows: Sequence[tuple]) -> tuple[list[tuple], dict[int, object]]:
     return columns, {
         at: column[0] for at, column in enumerate(columns) if at and column.count(column[0]) == len(column)
     }
+
+
+def in_order(sql: str, named: Mapping[str, object]) -> tuple[str, list]:
+    """A statement with named parameters as one with positional parameters."""
+    return NAMED.sub("%s", sql), [named[name] for name in NAMED.findall(sql)]
 
 
 def flat(rows: Collection[tuple]) -> list:

@@ -5,8 +5,9 @@ The session's isolation level is READ COMMITTED, as Django sets it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from django.db import DatabaseError
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
@@ -17,6 +18,7 @@ from djqueue.backends.database.sql.dialect import (
     claimed,
     first_ready,
     flat,
+    in_order,
     is_ready,
     marks,
 )
@@ -28,7 +30,9 @@ BLOCK = (
 )
 """Several statements in one round trip and one transaction. Without the handler an error would leave it open."""
 
-NAMED = re.compile(r"%\((\w+)\)s")
+SIGNALLED = 1644
+ALL_HELD = "IF FOUND_ROWS() < %s THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'djqueue: not all are held'; END IF"
+"""Behind the look at the rows that are still held: ends a block with the error SIGNALLED if some are not."""
 
 Step = tuple[str, Sequence]
 
@@ -45,6 +49,7 @@ class MariaDB(Dialect):
     mark_replaces = "ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter)"
     by_seq, by_id = "FORCE INDEX (PRIMARY)", "FORCE INDEX (djqueue_message_id)"
     by_place = "FORCE INDEX (djqueue_lane_place)"
+    by_history = "FORCE INDEX (djqueue_history_place)"
     lane_stays = "ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq"
     in_lanes = f"{text.NUMBERS} STRAIGHT_JOIN {text.OF_LANE}"
     # A comparison of rows is no range for its optimiser.
@@ -101,18 +106,29 @@ class MariaDB(Dialect):
     # ---- for holders of leases
 
     def exchange(
-        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ended: Sequence[tuple] = ()
     ) -> tuple[Collection[int] | None, ClaimResult]:
         """One block, behind the glance of a claim."""
         glance, promoted = self.promoted(ask)
         taking = self._taking(ask, first_ready(ask)) if is_ready(glance, promoted) else []
-        completed, *taken = self._together(*self._completing(pairs, Completion(counter)), *taking)
+
+        def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> list[Sequence[tuple]]:
+            return self._together(*self._completing(pairs, Completion(counter), (), ended), *taking)
+
+        completed, *taken = self.settled(pairs, ended, settle)
         return {row[0] for row in completed}, claimed(ask, taken[0] if taken else [], glance, promoted)
 
-    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
-        return self._together(*self._completing(pairs, finish, kept))[0]
+    def complete(
+        self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
+            return self._together(*self._completing(pairs, finish, kept, ended))[0]
 
-    def _completing(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> list[Step]:
+        return self.settled(pairs, ended, settle)
+
+    def _completing(
+        self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple], ended: Sequence[tuple]
+    ) -> list[Step]:
         ours, params = fence(pairs)
         remember = (
             f"{text.INSERT_FACT} SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} {self.mark_replaces}",
@@ -123,8 +139,14 @@ class MariaDB(Dialect):
             [finish.counter, *params],
         )
         delete = (f"DELETE m FROM {ours}", params)
-        steps = [*[remember] * bool(finish.remember), *self._keeping(kept), count, delete]
+        steps = [*self._keeping(len(pairs), kept, ended), *[remember] * bool(finish.remember), count, delete]
         return [look(ours, params), *steps]
+
+    def not_all_held(self, error: DatabaseError) -> bool:
+        return error.args[0] == SIGNALLED
+
+    def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
+        return {row[0] for row in self.rows(*look(*fence(pairs)))}
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
@@ -142,7 +164,17 @@ class MariaDB(Dialect):
         join = f"({selected(text.WRITTEN, len(rows))}) u STRAIGHT_JOIN djqueue_lane l {self.by_seq} ON l.seq = u.seq"
         self.count(f"UPDATE {join} SET {qualified(text.ASSIGNED, 'l')}", flat(rows))
 
-    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def give_up(
+        self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        def settle(said: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
+            return self._together(*self._giving_up(queue, change, said, kept, ended))[0]
+
+        return self.settled(said, ended, settle)
+
+    def _giving_up(
+        self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple], ended: Sequence[tuple]
+    ) -> list[Step]:
         ours, params = fence([row[:2] for row in said])
         update = (
             f"UPDATE ({selected(text.SAID, len(said))}) u "
@@ -150,16 +182,20 @@ class MariaDB(Dialect):
             f"SET m.queue = %s, {qualified(change, 'm')}",
             [*flat(said), queue],
         )
-        return self._together(look(ours, params), *self._keeping(kept), update)[0]
+        return [look(ours, params), *self._keeping(len(said), kept, ended), update]
 
-    def _keeping(self, kept: Sequence[tuple]) -> list[Step]:
-        """Statements that keep the facts of rows still held. One for each: a table of given rows would silently
-        cut a value of 64 KiB or more."""
+    def _keeping(self, number: int, kept: Sequence[tuple], ended: Sequence[tuple]) -> list[Step]:
+        """Behind a look at the rows still held: statements that keep their facts, and records if it found ``number``.
+        One for each fact: a table of given rows would silently cut a value of 64 KiB or more."""
         sql = (
             f"{text.INSERT_FACT} SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
             f"{self.fact_replaces}"
         )
-        return [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
+        facts: list[Step] = [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
+        if not ended:
+            return facts
+        check: list[Step] = [] if self.joined else [(ALL_HELD, [number])]
+        return [*check, *facts, self.recording(ended)]
 
     def _together(self, *steps: Step) -> list[Sequence[tuple]]:
         """All or nothing; the rows of each step that has rows. In a caller's transaction a block would commit that."""
@@ -234,11 +270,6 @@ def values_of(row: tuple) -> tuple[str, list]:
     place = f"{state}, IF({due} > NOW, 0, {neg_priority:d}), {due}"
     values = f"(%s, %s, %s, {neg_priority:d}, %s, %s, %s, {counts}, %s, {lane_number:d}, 0, '', NOW, {due}, {place})"
     return values, [id, body, lane, command, errors, gate]
-
-
-def in_order(sql: str, named: Mapping[str, object]) -> Step:
-    """A statement with named parameters as one with positional parameters, for a block."""
-    return NAMED.sub("%s", sql), [named[name] for name in NAMED.findall(sql)]
 
 
 def fence(pairs: Sequence[tuple]) -> tuple[str, list]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from zlib import crc32
 
-from django.db import DataError
+from django.db import DatabaseError, DataError
 
-from djqueue.backends.database.rows import ClaimRequest, NewRow
+from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
 from djqueue.backends.database.sql import text
 from djqueue.backends.database.sql.dialect import (
     ClaimResult,
@@ -21,6 +21,7 @@ from djqueue.backends.database.sql.dialect import (
     alike,
     flat,
     heads_of,
+    in_order,
 )
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
@@ -45,6 +46,12 @@ OURS = "m.seq = u.seq AND m.token = u.token"
 COUNTING = f"{text.INSERT_FACT} SELECT {{counter}}, '', NULL, count(*) FROM d HAVING count(*) > 0 {Dialect.fact_counts}"
 """Counts the completed rows, which are the part ``d`` of a statement."""
 
+
+RECORDING = (
+    f"{text.INSERT_RECORDS} SELECT %(queue)s, NOW, %(count)s, %(first_id)s, %(last_id)s, %(records)s "
+    "WHERE 1 / ((SELECT count(*) FROM d) = %(number)s)::int = 1"
+)
+"""Keeps records, if all rows are in the part ``d`` of a statement. If some were not held it fails: 1 / 0."""
 
 LANE_TYPES = ("bigint", "text", "int", "bigint", "bigint", "text", "text", "bigint", "int", "bigint")
 """Of WRITTEN."""
@@ -150,14 +157,24 @@ class PostgreSQL(Dialect):
         return _result_of(rows, ask), rows[0][PROMOTED]
 
     def exchange(
-        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ended: Sequence[tuple] = ()
     ) -> tuple[Collection[int] | None, ClaimResult]:
         """A claim that promotes takes nothing, as in ``claim``. Here it is not repeated: after an error that ends only
         the second statement, the first would not say again what it completed."""
+
+        def settle(held: Sequence[tuple], ended: Sequence[tuple]) -> tuple[Collection[int] | None, ClaimResult]:
+            gone, taken = self._exchange(held, counter, ask, ended)
+            return {seq for seq, _ in held} if gone is None and len(held) < len(pairs) else gone, taken
+
+        return self.settled(pairs, ended, settle)
+
+    def _exchange(
+        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ended: Sequence[tuple]
+    ) -> tuple[Collection[int] | None, ClaimResult]:
         seqs, tokens = pairs_arrays(pairs)
-        sql = EXCHANGING[ask.lifo, ask.look].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
+        sql = EXCHANGING[ask.lifo, ask.look, bool(ended)].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
         done = {"counter": counter, "number": len(pairs), "seqs": seqs, "tokens": tokens}
-        rows = self.rows(sql, ask._asdict() | done)
+        rows = self.rows(sql, ask._asdict() | done | named_records(ended))
         return rows[0][COMPLETED], _result_of(rows, ask)._replace(more=rows[0][PROMOTED] > 0)
 
     def claim_paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, Sequence[tuple]]:
@@ -221,8 +238,16 @@ class PostgreSQL(Dialect):
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
         return self.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
 
-    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
-        keeping, facts = self._keeping(kept)
+    def complete(
+        self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+
+        def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
+            return self._complete(pairs, finish, *self._keeping(len(pairs), kept, ended))
+
+        return self.settled(pairs, ended, settle)
+
+    def _complete(self, pairs: Sequence[tuple], finish: Completion, keeping: str, facts: list) -> Iterable[tuple]:
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), c AS "
             f"({COUNTING.format(counter='%s')}), r AS "
@@ -231,6 +256,13 @@ class PostgreSQL(Dialect):
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
         return self.rows(sql, [*pairs_arrays(pairs), *params, *facts])
+
+    def not_all_held(self, error: DatabaseError) -> bool:
+        return isinstance(error, DataError)
+
+    def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
+        sql = f"SELECT m.seq FROM djqueue_message m, {PAIRS} WHERE {OURS} ORDER BY m.seq FOR UPDATE OF m"
+        return {row[0] for row in self.rows(sql, pairs_arrays(pairs))}
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         sql = f"UPDATE djqueue_message m SET begun = 1 FROM {PAIRS} WHERE {OURS} AND {text.HOLDS} RETURNING m.seq"
@@ -241,28 +273,40 @@ class PostgreSQL(Dialect):
         sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.sort_at"
         return self.rows(sql, [lease, *pairs_arrays(pairs)])
 
-    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def give_up(
+        self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
+        def settle(said: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
+            return self._give_up(queue, change, said, *self._keeping(len(said), kept, ended))
+
+        return self.settled(said, ended, settle)
+
+    def _give_up(self, queue: str, change: str, said: Sequence[tuple], keeping: str, facts: list) -> Iterable[tuple]:
         rows, params = table(said, SAID_TYPES)
         notifying, own = self._notifying(queue == self.queue and any(row[DELAY] <= SOON for row in said))
         update = f"UPDATE djqueue_message m SET queue = %s, {change}"
         sql = f"{update} FROM {rows} u ({text.SAID}) WHERE {OURS} RETURNING m.seq{notifying}"
         params += own
-        if kept:
-            keeping, facts = self._keeping(kept)
+        if keeping:
             sql, params = f"WITH d AS ({sql}){keeping} SELECT seq FROM d", [*params, *facts]
         return self.rows(sql, [queue, *params])
 
-    def _keeping(self, kept: Sequence[tuple]) -> tuple[str, list]:
-        """A further part of a statement, which keeps the facts of the rows in its part ``d``."""
-        if not kept:
-            return "", []
-        rows, params = table(kept, KEPT_TYPES)
-        part = (
-            f", f AS ({text.INSERT_FACT} "
-            f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({text.KEPT}) """
-            f"""WHERE seq IN (SELECT seq FROM d) ORDER BY name COLLATE "C" {self.fact_replaces})"""
-        )
-        return part, params
+    def _keeping(self, number: int, kept: Sequence[tuple], ended: Sequence[tuple]) -> tuple[str, list]:
+        """Further parts of a statement: they keep the facts of the rows in its part ``d``, and the records if that has
+        ``number`` rows."""
+        sql = ""
+        params: list = []
+        if kept:
+            rows, params = table(kept, KEPT_TYPES)
+            sql = (
+                f", f AS ({text.INSERT_FACT} "
+                f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({text.KEPT}) """
+                f"""WHERE seq IN (SELECT seq FROM d) ORDER BY name COLLATE "C" {self.fact_replaces})"""
+            )
+        if ended:
+            recording, values = in_order(RECORDING, named_records(ended) | {"queue": self.queue, "number": number})
+            sql, params = f"{sql}, h AS ({recording})", [*params, *values]
+        return sql, params
 
 
 def table(rows: Sequence[tuple], types: Sequence[str]) -> tuple[str, list]:
@@ -281,6 +325,13 @@ def table(rows: Sequence[tuple], types: Sequence[str]) -> tuple[str, list]:
 def array_of(values: Sequence, type: str) -> str:
     """An array in the text of PostgreSQL: psycopg would write a list value by value."""
     return ARRAY.get(type, numbers_array)(values)
+
+
+def named_records(ended: Sequence[tuple]) -> dict[str, object]:
+    """The parameters of RECORDING, but for the queue and the number of rows."""
+    if not ended:
+        return {}
+    return dict(zip(("count", "first_id", "last_id", "records"), records_of(ended), strict=True))
 
 
 def pairs_arrays(pairs: Sequence[tuple]) -> list[str]:
@@ -328,7 +379,7 @@ def claiming(first: str, condition: str, ready: str, look: bool, completed: str 
     )
 
 
-def exchanging(first: str, condition: str, ready: str, look: bool) -> str:
+def exchanging(first: str, condition: str, ready: str, look: bool, ended: bool) -> str:
     """A claim that completes rows before, in the same statement, which must not change a row twice.
 
     Therefore it counts what it completed before it picks: a lock passes over rows that the statement has deleted.
@@ -336,7 +387,7 @@ def exchanging(first: str, condition: str, ready: str, look: bool) -> str:
     pairs = PAIRS.replace("%s", "%(seqs)s", 1).replace("%s", "%(tokens)s")
     first = (
         f"d AS (DELETE FROM djqueue_message m USING {pairs} WHERE {OURS} RETURNING m.seq), "
-        f"c AS ({COUNTING.format(counter='%(counter)s')}), {first}"
+        f"c AS ({COUNTING.format(counter='%(counter)s')}), {f'h AS ({RECORDING}), ' * ended}{first}"
     )
     completed = "CASE WHEN (SELECT count(*) FROM d) < %(number)s THEN ARRAY(SELECT seq FROM d) END"
     return claiming(first, f"AND (SELECT count(*) FROM d) >= 0 {condition}", ready, look, completed)
@@ -349,7 +400,11 @@ READY = {False: text.FIRST_READY, True: text.LAST_READY}
 """By whether the queue is ``lifo``."""
 WAYS = [(lifo, look) for lifo in READY for look in (False, True)]
 PROMOTING = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
-EXCHANGING = {way: exchanging(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
+EXCHANGING = {
+    (*way, ended): exchanging(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1], ended)
+    for way in WAYS
+    for ended in (False, True)
+}
 CLAIMING = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", READY[way[0]], way[1]) for way in WAYS}
 
 

@@ -35,6 +35,7 @@ class SQLite(Dialect):
     )
 
     entry, record = of_their_types(text.ENTRY), of_their_types(text.RECORD)
+    has = "instr(records, %s) > 0"
 
     @property
     def failed_at(self) -> str:
@@ -59,7 +60,9 @@ class SQLite(Dialect):
     def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
         return self.count(f"UPDATE djqueue_message SET {change} WHERE seq IN ({which})", params)
 
-    def complete(self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def complete(
+        self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         ours, params = fence(pairs)
         with self.atomic():
             rows = self.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
@@ -68,14 +71,16 @@ class SQLite(Dialect):
             remember = f"{text.INSERT_FACT} VALUES (%s, x'', NOW + %s, %s) {self.mark_replaces}"
             for seq, id in rows if finish.remember else ():
                 self.count(remember, [finish.marks + id, finish.remember, seq])
-            self._keep(rows, kept)
+            self._keep(rows, kept, ended)
         return rows
 
-    def _keep(self, rows: Sequence[tuple], kept: Sequence[tuple]) -> None:
-        """Keep the facts of the rows that were held."""
-        seqs = {row[0] for row in rows}
+    def _keep(self, rows: Sequence[tuple], kept: Sequence[tuple], ended: Sequence[tuple]) -> None:
+        """Keep the facts and the records of the rows that were held."""
+        seqs = {row[0] for row in rows} if kept or ended else set()
         if facts := {fact[0]: tuple(fact) for seq, _, *fact in kept if seq in seqs}:
             self.put(list(facts.values()))
+        if held := [one for one in ended if one[0] in seqs]:
+            self.keep_records(held)
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
@@ -86,13 +91,15 @@ class SQLite(Dialect):
         sql = f"UPDATE djqueue_message SET {text.EXTEND}, sort_at = NOW + %s WHERE {ours} RETURNING seq, sort_at"
         return self.rows(sql, [lease, *params])
 
-    def give_up(self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = ()) -> Iterable[tuple]:
+    def give_up(
+        self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
+    ) -> Iterable[tuple]:
         given = f"WITH u ({text.SAID}) AS (VALUES {rows_of_marks(said)})"
         ours = "FROM u WHERE m.seq = u.seq AND m.token = u.token RETURNING seq"
         sql = f"{given} UPDATE djqueue_message AS m SET queue = %s, {change} {ours}"
-        with self.atomic() if kept else nullcontext():
+        with self.atomic() if kept or ended else nullcontext():
             rows = self.rows(sql, [*flat(said), queue])
-            self._keep(rows, kept)
+            self._keep(rows, kept, ended)
         return rows
 
     # ---- lanes, guards and operators

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from djqueue.backends.history import MOST_AT_ONCE
+
 READY, DELAYED, LEASED, LATER, OUT = range(5)
 """States of entries. LATER and OUT: delayed and leased, of a lane; an entry in a lane has the lane's number."""
 LANE_READY, LANE_CLOSED, LANE_SCHEDULED = range(3)
@@ -156,6 +158,17 @@ def absent(id: str) -> str:
     """That a queue has no such id. Not by NOT EXISTS, which PostgreSQL may turn into a join that reads the queue."""
     return f"(SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = {id}) IS NULL"
 
+
+# ---- history
+
+ENDED = "seq, id, record"
+"""A message that has ended: of which row, and what is kept of it."""
+RECORDS = "queue, at, count, first_id, last_id, records"
+INSERT_RECORDS = f"INSERT INTO djqueue_history ({RECORDS})"
+COUNT = f"CASE WHEN count BETWEEN 1 AND {MOST_AT_ONCE} THEN count ELSE 1 END"
+"""How many records a row has, whatever was written into it by hand."""
+NEWER = f"sum({COUNT}) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - {COUNT}"
+"""How many records are in newer rows."""
 
 # ---- facts and lanes
 

@@ -1624,6 +1624,163 @@ BEGIN;
 COMMIT;
 
 
+-- history: complete
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+IF FOUND_ROWS() < %s THEN SIGNAL SQLSTATE '45000'
+SET MESSAGE_TEXT = 'djqueue: not all are held';
+END IF;
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
+VALUES (%s, NOW, %s, %s, %s, %s);
+INSERT INTO djqueue_fact (name, value, until, counter)
+SELECT %s, '', NULL, COUNT(*)
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+HAVING COUNT(*) > 0
+ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
+    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+DELETE m
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token;
+COMMIT;
+END;
+
+
+-- history: complete what is not all held
+
+-- BEGIN as in: history: complete
+BEGIN;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+-- SELECT as in: complete: in a lane
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+-- INSERT as in: complete: in a lane
+-- DELETE as in: complete: in a lane
+COMMIT;
+
+
+-- history: exchange
+
+-- SELECT as in: claim: nothing is there
+-- BEGIN as in: history: complete
+
+
+-- history: fail
+
+BEGIN NOT ATOMIC DECLARE EXIT HANDLER FOR SQLEXCEPTION
+BEGIN ROLLBACK;
+RESIGNAL;
+END;
+START TRANSACTION;
+SELECT m.seq
+FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+FOR UPDATE;
+IF FOUND_ROWS() < %s THEN SIGNAL SQLSTATE '45000'
+SET MESSAGE_TEXT = 'djqueue: not all are held';
+END IF;
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
+VALUES (%s, NOW, %s, %s, %s, %s);
+UPDATE (
+    SELECT %s AS seq, %s AS token, %s AS delay, %s AS attempts, %s AS failures, %s AS lost, %s AS errors
+    UNION ALL
+    SELECT %s, %s, %s, %s, %s, %s, %s
+) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+  AND m.token = u.token
+SET m.queue = %s, m.state = 0, m.sort_key = 0, m.sort_at = NOW + u.delay, m.due_since = NOW + u.delay,
+    m.token = 0, m.owner = '', m.attempts = u.attempts, m.failures = u.failures, m.lost = u.lost,
+    m.errors = u.errors;
+COMMIT;
+END;
+
+
+-- history: remember
+
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+
+
+-- history: history_of
+
+SELECT records
+FROM djqueue_history FORCE INDEX (djqueue_history_place)
+WHERE queue = %s
+  AND first_id <= %s
+  AND last_id >= %s
+  AND position(%s IN records) > 0
+ORDER BY seq DESC LIMIT 1;
+
+
+-- history: history
+
+SELECT h.seq, h.records
+FROM (
+    SELECT seq,
+        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
+            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
+        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    FROM (
+        SELECT seq, count
+        FROM djqueue_history FORCE INDEX (djqueue_history_place)
+        WHERE queue = %s
+          AND seq <= %s
+        ORDER BY seq DESC LIMIT %s
+    ) s
+) n JOIN djqueue_history h ON h.seq = n.seq
+WHERE n.newer < %s
+ORDER BY h.seq DESC;
+
+
+-- history: trim_history
+
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE at < NOW - %s;
+SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
+SELECT h.seq, n.newer, h.records
+FROM (
+    SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS here,
+        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
+            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
+        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    FROM djqueue_history
+    WHERE queue = %s
+) n JOIN djqueue_history h ON h.seq = n.seq
+WHERE n.newer + n.here > %s
+ORDER BY h.seq DESC LIMIT 1;
+UPDATE djqueue_history SET count = %s, records = %s WHERE seq = %s;
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE seq < %s;
+
+
+-- history: trim_history, nothing
+
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE at < NOW - %s;
+SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
+-- SELECT as in: history: trim_history
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE seq < %s;
+
+
 -- facts: now
 
 SELECT NOW;

@@ -1885,6 +1885,246 @@ BEGIN;
 COMMIT;
 
 
+-- history: complete
+
+WITH d AS (
+    DELETE
+    FROM djqueue_message m USING unnest(%s::bigint[], %s::bigint[]) u (seq, token)
+    WHERE m.seq = u.seq
+      AND m.token = u.token
+    RETURNING m.seq, m.id
+),
+c AS (
+    INSERT INTO djqueue_fact (name, value, until, counter)
+    SELECT %s, '', NULL, count(*)
+    FROM d
+    HAVING count(*) > 0
+    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
+        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
+        excluded.counter
+),
+r AS (
+    INSERT INTO djqueue_fact (name, value, until, counter)
+    SELECT %s::text || id, '', NOW + %s, seq
+    FROM d
+    WHERE %s
+    ORDER BY id
+    ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter
+),
+h AS (
+    INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
+    SELECT %s, NOW, %s, %s, %s, %s
+    WHERE 1 / ((SELECT count(*) FROM d) = %s)::int = 1
+)
+SELECT seq
+FROM d;
+
+
+-- history: complete what is not all held
+
+-- WITH as in: history: complete
+BEGIN;
+SELECT m.seq
+FROM djqueue_message m, unnest(%s::bigint[], %s::bigint[]) u (seq, token)
+WHERE m.seq = u.seq
+  AND m.token = u.token
+ORDER BY m.seq
+FOR UPDATE OF m;
+-- WITH as in: history: complete
+COMMIT;
+
+
+-- history: exchange
+
+WITH d AS (
+    DELETE
+    FROM djqueue_message m USING unnest(%(seqs)s::bigint[], %(tokens)s::bigint[]) u (seq, token)
+    WHERE m.seq = u.seq
+      AND m.token = u.token
+    RETURNING m.seq
+),
+c AS (
+    INSERT INTO djqueue_fact (name, value, until, counter)
+    SELECT %(counter)s, '', NULL, count(*)
+    FROM d
+    HAVING count(*) > 0
+    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
+        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
+        excluded.counter
+),
+h AS (
+    INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
+    SELECT %(queue)s, NOW, %(count)s, %(first_id)s, %(last_id)s, %(records)s
+    WHERE 1 / ((SELECT count(*) FROM d) = %(number)s)::int = 1
+),
+due AS (
+    UPDATE djqueue_message
+    SET state = 0, sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END,
+        sort_at = due_since
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 1
+              AND sort_key = 0
+              AND sort_at < NOW
+            ORDER BY sort_at LIMIT 500
+            FOR UPDATE SKIP LOCKED
+        )
+    )
+    RETURNING 1
+),
+pick AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+      AND (SELECT count(*) FROM d) >= 0
+      AND NOT EXISTS (SELECT 1 FROM due)
+    ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 0 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM pick))
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
+)
+SELECT CASE WHEN (SELECT count(*) FROM d) < %(number)s THEN ARRAY(SELECT seq FROM d) END,
+    (SELECT count(*) FROM due), NOW,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND sort_key = 0
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT 1 FROM djqueue_lane WHERE queue = %(queue)s AND state = 0 ORDER BY sort_key, sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND sort_key = 0
+        ORDER BY sort_at LIMIT 1
+    ) END,
+    CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN (
+        SELECT sort_at
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 3
+          AND sort_key = 0
+        ORDER BY sort_at LIMIT 1
+    ) END, got.*
+FROM (SELECT 1) one
+LEFT JOIN got ON true;
+
+
+-- history: fail
+
+WITH d AS (
+    UPDATE djqueue_message m
+    SET queue = %s, state = 0, sort_key = 0, sort_at = NOW + u.delay, due_since = NOW + u.delay, token = 0,
+        owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors
+    FROM (
+        VALUES (
+            CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text)
+        ),
+        (
+            CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS int),
+            CAST(%s AS int), CAST(%s AS text)
+        )
+    ) u (seq, token, delay, attempts, failures, lost, errors)
+    WHERE m.seq = u.seq
+      AND m.token = u.token
+    RETURNING m.seq
+),
+h AS (
+    INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
+    SELECT %s, NOW, %s, %s, %s, %s
+    WHERE 1 / ((SELECT count(*) FROM d) = %s)::int = 1
+)
+SELECT seq
+FROM d;
+
+
+-- history: remember
+
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+
+
+-- history: history_of
+
+SELECT records
+FROM djqueue_history
+WHERE queue = %s
+  AND first_id <= %s
+  AND last_id >= %s
+  AND position(%s IN records) > 0
+ORDER BY seq DESC LIMIT 1;
+
+
+-- history: history
+
+SELECT h.seq, h.records
+FROM (
+    SELECT seq,
+        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
+            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
+        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    FROM (SELECT seq, count FROM djqueue_history WHERE queue = %s AND seq <= %s ORDER BY seq DESC LIMIT %s) s
+) n JOIN djqueue_history h ON h.seq = n.seq
+WHERE n.newer < %s
+ORDER BY h.seq DESC;
+
+
+-- history: trim_history
+
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE at < NOW - %s;
+SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
+SELECT h.seq, n.newer, h.records
+FROM (
+    SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS here,
+        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
+            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
+        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    FROM djqueue_history
+    WHERE queue = %s
+) n JOIN djqueue_history h ON h.seq = n.seq
+WHERE n.newer + n.here > %s
+ORDER BY h.seq DESC LIMIT 1;
+UPDATE djqueue_history SET count = %s, records = %s WHERE seq = %s;
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE seq < %s;
+
+
+-- history: trim_history, nothing
+
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE at < NOW - %s;
+SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
+-- SELECT as in: history: trim_history
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE seq < %s;
+
+
 -- facts: now
 
 SELECT NOW;

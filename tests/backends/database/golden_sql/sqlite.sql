@@ -1374,6 +1374,107 @@ BEGIN;
 COMMIT;
 
 
+-- history: complete
+
+BEGIN;
+-- DELETE as in: exchange
+-- INSERT as in: exchange
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+COMMIT;
+
+
+-- history: complete what is not all held
+
+BEGIN;
+-- DELETE as in: exchange
+-- INSERT as in: exchange
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+COMMIT;
+
+
+-- history: exchange
+
+BEGIN;
+-- DELETE as in: exchange
+-- INSERT as in: exchange
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+-- SELECT as in: claim: nothing is there
+COMMIT;
+
+
+-- history: fail
+
+BEGIN;
+-- WITH as in: fail
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+COMMIT;
+
+
+-- history: remember
+
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+
+
+-- history: history_of
+
+SELECT records
+FROM djqueue_history
+WHERE queue = %s
+  AND first_id <= %s
+  AND last_id >= %s
+  AND instr(records, %s) > 0
+ORDER BY seq DESC LIMIT 1;
+
+
+-- history: history
+
+SELECT h.seq, h.records
+FROM (
+    SELECT seq,
+        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
+            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
+        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    FROM (SELECT seq, count FROM djqueue_history WHERE queue = %s AND seq <= %s ORDER BY seq DESC LIMIT %s) s
+) n JOIN djqueue_history h ON h.seq = n.seq
+WHERE n.newer < %s
+ORDER BY h.seq DESC;
+
+
+-- history: trim_history
+
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE at < NOW - %s;
+SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
+SELECT h.seq, n.newer, h.records
+FROM (
+    SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS here,
+        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
+            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
+        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    FROM djqueue_history
+    WHERE queue = %s
+) n JOIN djqueue_history h ON h.seq = n.seq
+WHERE n.newer + n.here > %s
+ORDER BY h.seq DESC LIMIT 1;
+UPDATE djqueue_history SET count = %s, records = %s WHERE seq = %s;
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE seq < %s;
+
+
+-- history: trim_history, nothing
+
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE at < NOW - %s;
+SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
+-- SELECT as in: history: trim_history
+SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
+WHERE seq < %s;
+
+
 -- facts: now
 
 SELECT NOW;
