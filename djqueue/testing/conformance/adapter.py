@@ -63,7 +63,7 @@ class Adapter(Case):
     """The alias of the database whose transactions are meant."""
 
     retrying: dict[str, Any] | None = None
-    """What TASKS says of a backend that runs a failed task a second time, about a second later, and not a third time."""
+    """What TASKS says of a backend that runs a failed task once more, about a second later."""
 
     patience = 15.0
     """Seconds after which what should happen is taken to never happen."""
@@ -158,7 +158,7 @@ class Adapter(Case):
         return self.end_of(task.enqueue(*args, **kwargs))
 
     def end_of(self, result: Any) -> Any:
-        """Run what is due until this task has ended; its TaskResult then. Skips the test if the backend runs nothing."""
+        """Run what is due until this task has ended; its TaskResult then. Skips the test if nothing is run."""
         self.needs_execution()
         what = f"the end of {result.task.name}, told by get_result() or, without it, by the signal task_finished"
         return self.wait_for(lambda: self._ended(result), what)

@@ -21,6 +21,6 @@ class TaskBackendConformance(Declaring, Enqueueing, Running, Results, Retrying, 
             def run_due(self):
                 call_command("my_worker", "--until-empty")
 
-    A ``supports_*`` flag that is false is tested too: what it stands for must be refused as Django says. The suite needs
-    no djqueue in INSTALLED_APPS.
+    A ``supports_*`` flag that is false is tested too: what it stands for must be refused as Django says. djqueue need
+    not be in INSTALLED_APPS.
     """

@@ -1,4 +1,4 @@
-"""Run the conformance suite on one backend: `python -m tests.tasks.peers.one NAME`; the last line is the outcome, JSON."""
+"""Run the conformance suite on one backend: `python -m tests.tasks.peers.one NAME`. The last line is the outcome."""
 
 import json
 import logging
@@ -72,8 +72,9 @@ def case(peer: Peer) -> type:
     said = dict(peer.said)
     if module := said.pop("module", ""):
         said["backend"] = {"BACKEND": f"{NAMESPACE}.{module}.{peer.name}"}
-    run_due = {"run_due": lambda self: peer.run_due()}
-    return type("Conformance", (TaskBackendConformance, TransactionTestCase), {**said, **run_due})
+    if run_due := peer.run_due:
+        said["run_due"] = lambda self: run_due()
+    return type("Conformance", (TaskBackendConformance, TransactionTestCase), said)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ class Peer:
     """Its name on PyPI."""
     apps: tuple[str, ...] = ()
     settings: Callable[[], dict] = dict
-    run_due: Callable[[], None] = lambda: None
+    run_due: Callable[[], None] | None = None
+    """Without it, tasks run when they are enqueued."""
     needs: tuple[str, ...] = ()
     """What must be installed beside the package."""
     combinations: tuple[tuple[str, str], ...] = (("3.13", "6.1"),)
