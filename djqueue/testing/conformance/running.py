@@ -54,7 +54,6 @@ class Running(Adapter):
         end = self.outcome(self.tasks.fail, "the reason")
         self.assert_failed(end, "builtins.ValueError", "the reason")
         self.assertIs(end.errors[0].exception_class, ValueError)
-        self.assertIn("raise ValueError(text)", end.errors[0].traceback, "the traceback shows the line that raised")
         self.assertIs(end.is_finished, True)
         with self.assertRaises(ValueError, msg="return_value of a task that failed raises ValueError"):
             end.return_value  # noqa: B018
@@ -63,6 +62,10 @@ class Running(Adapter):
         end = self.outcome(self.tasks.fail_pickily)
         self.assert_failed(end, f"{TASKS}.Picky", "left and right")
         self.assertIs(end.errors[0].exception_class, self.tasks.Picky)
+        end = self.outcome(self.tasks.fail_deep)
+        self.assert_status(end, "FAILED")
+        self.assertEqual(end.errors[0].exception_class_path, "json.decoder.JSONDecodeError")
+        self.assertIn("raw_decode", end.errors[0].traceback, "the traceback shows the line that raised")
         end = self.outcome(self.tasks.fail_within, "the effect")
         self.assert_failed(end, "builtins.RuntimeError", "the effect")
         self.assertIn("the cause", end.errors[0].traceback, "the traceback shows the exception's cause")

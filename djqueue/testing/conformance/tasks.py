@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from djqueue.testing.conformance.compat import task
 
 ran: list[str] = []
@@ -66,6 +68,11 @@ def return_object():
 @task
 def fail(text):
     raise ValueError(text)
+
+
+@task
+def fail_deep():
+    json.loads("{")
 
 
 @task
