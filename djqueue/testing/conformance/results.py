@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -122,7 +123,9 @@ class Results(Adapter):
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
         process = fork.Process(target=_answer, args=(theirs,), daemon=True)
-        process.start()  # before the task is enqueued: it must not know it from this process's memory
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, none of which is at work now
+            process.start()  # before the task is enqueued: it must not know it from this process's memory
         self.addCleanup(process.join, self.patience)
         self.addCleanup(ours.send, None)
 

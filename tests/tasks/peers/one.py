@@ -11,6 +11,7 @@ from importlib.metadata import version
 import django
 from django.conf import settings
 
+import djqueue
 from tests.tasks.peers.peers import PEERS, Peer
 
 BACKPORT = django.VERSION < (6, 0)
@@ -24,19 +25,20 @@ def main(name: str):
         SECRET_KEY="only-for-the-tests",
         USE_TZ=True,
         INSTALLED_APPS=["django.contrib.contenttypes", *peer.apps, *(["django_tasks"] if BACKPORT else [])],
-        DATABASES={
-            "default": {
-                "ENGINE": "django.db.backends.sqlite3",
-                "NAME": f"{folder}/db.sqlite3",
-                "TEST": {"NAME": f"{folder}/test.sqlite3"},
-                "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
-            }
-        },
-        **peer.settings(),
+        **{"DATABASES": {"default": sqlite(folder)}, **peer.settings()},
     )
     django.setup()
     logging.getLogger().addHandler(logging.NullHandler())
     print(json.dumps(outcome(peer)))
+
+
+def sqlite(folder: str) -> dict:
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": f"{folder}/db.sqlite3",
+        "TEST": {"NAME": f"{folder}/test.sqlite3"},
+        "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
+    }
 
 
 def outcome(peer: Peer) -> dict:
@@ -51,7 +53,7 @@ def outcome(peer: Peer) -> dict:
     skipped = {method(test) for test, _ in result.skipped}
     return {
         "backend": peer.name,
-        "version": version(peer.package),
+        "version": djqueue.__version__ if peer.package == "djqueue" else version(peer.package),
         "django": django.get_version(),
         "passed": result.testsRun - len(broken) - len(skipped - broken),
         "skipped": len(skipped - broken),

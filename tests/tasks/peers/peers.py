@@ -9,6 +9,9 @@ from typing import Any
 
 from tests.support import servers
 
+EACH = (("3.11", "5.2"), ("3.12", "6.0"), ("3.13", "6.1"))
+"""Each Django, with a Python for it."""
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -26,7 +29,7 @@ class Peer:
     """Without it, tasks run when they are enqueued."""
     needs: tuple[str, ...] = ()
     """What must be installed beside the package."""
-    combinations: tuple[tuple[str, str], ...] = (("3.13", "6.1"),)
+    combinations: tuple[tuple[str, str], ...] = EACH[-1:]
     """Python and Django."""
 
 
@@ -91,14 +94,65 @@ def ox():
             call_command("ox_worker", backend=alias, batch=True, interval=0.01, stdout=StringIO())
 
 
+def consumer():
+    from djqueue.consumer import Consumer
+
+    Consumer(drain=True, threads=1, periodic=False).run()
+
+
+def ours(store: str, path: str, settings: Callable[[], dict] = dict, **said) -> Peer:
+    """djqueue over a store, on each Django."""
+    backend = "djqueue.tasks.DjqueueBackend"
+    queue = {"CLASS": f"djqueue.backends.{path}"}
+
+    def all_settings() -> dict:
+        own = settings()
+        one = {**queue, **own.pop("QUEUE", {})}
+        return {"QUEUES": {"default": one, "other": {**one, "NAME": "other"}}, **own}
+
+    return Peer(
+        f"djqueue, {store}",
+        {
+            "backend": {"BACKEND": backend},
+            "retrying": {"BACKEND": backend, "OPTIONS": {"retry_on": [ValueError], "retries": 1, "backoff": 1}},
+            "transactional": True,
+            **said,
+        },
+        package="djqueue",
+        apps=("djqueue",),
+        settings=all_settings,
+        run_due=consumer,
+        combinations=EACH,
+    )
+
+
+def database(kind: str) -> dict:
+    """The settings of a site on a server of the tests."""
+    from tests import settings
+
+    servers.start(kind)
+    return {"DATABASES": {"default": settings.server(kind)}}
+
+
+def redis() -> dict:
+    servers.start("redis")
+    host, _, rest = servers.address("redis").removeprefix("redis://").partition(":")
+    return {"QUEUE": {"CONNECTION": f"{host}:{rest.split('/')[0]}:0"}}
+
+
 def core(module: str, name: str, **said) -> Peer:
     """One of Django's own, on each Django."""
-    return Peer(name, {"module": module, **said}, combinations=(("3.11", "5.2"), ("3.12", "6.0"), ("3.13", "6.1")))
+    return Peer(name, {"module": module, **said}, combinations=EACH)
 
 
 PEERS = {
     peer.name: peer
     for peer in (
+        ours("memory", "memory.MemoryQueue", across_processes=False),
+        ours("SQLite", "database.DatabaseQueue"),
+        ours("PostgreSQL", "database.DatabaseQueue", lambda: database("postgres")),
+        ours("MariaDB", "database.DatabaseQueue", lambda: database("mariadb")),
+        ours("Redis", "redis_backend.RedisQueue", redis),
         core("backends.immediate", "ImmediateBackend"),
         core("backends.dummy", "DummyBackend", executes=False, across_processes=False),
         Peer(
