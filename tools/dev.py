@@ -19,6 +19,7 @@ import venvs
 from steps import ROOT, Failed, need, run, say, step
 
 from tests.support import browser, servers
+from tests.tasks.peers import peers
 
 VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
 RACE, TASK_TESTS = "tests/benchmarks/race", "tests/tasks"
@@ -44,6 +45,8 @@ def test(full: bool = False):
             core_suite(combination, full)
         for combination in with_tasks:
             task_suite(combination)
+        if full:
+            third_party()
         checks.result()
     say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
     hand_over(python, *PYTEST)
@@ -100,6 +103,22 @@ def scale(write: bool):
     hand_over(python, "tests/benchmarks/scale.py", "--full", *(["--save"] if write else []))
 
 
+def conformance():
+    """The conformance suite on djqueue and other backends of Django's tasks; the outcome goes into docs."""
+    apt.ensure(servers)
+    start_servers()
+    pythons = []
+    for python, django in peers.EACH:
+        if interpreter := venvs.interpreter(python):
+            packages = {peer.package for peer in peers.PEERS.values() if (python, django) in peer.combinations}
+            pins = (f"Django=={django}.*", "PyMySQL>=1.1", *sorted(packages - {"Django", "djqueue"}), *backport(django))
+            made = venvs.ensure(f".venv-conformance-{django}", "redis,postgres", interpreter, pins)
+            pythons.append(f"{django}={made}")
+        else:
+            say(f"--- Django {django} is left out: there is no Python {python}")
+    hand_over(sys.executable, "-m", "tests.tasks.peers.run", *pythons)
+
+
 def demo(once: bool, photos: str | None):
     """The example site with its consumer, until Ctrl-C; once: a batch of pictures, counted, and the end."""
     need("example_project/demo.py")
@@ -125,8 +144,13 @@ def prepare(others: list[venvs.Combination]) -> Path:
 
 def ensure_venv_of(combination: venvs.Combination) -> Path:
     name = f".venv-{combination.python}-django{combination.django}"
-    pins = [f"Django=={combination.django}.*", *(["django-tasks>=0.12"] if combination.django == "5.2" else [])]
-    return venvs.ensure(name, "test", venvs.interpreter(combination.python), tuple(pins))
+    pins = (f"Django=={combination.django}.*", *backport(combination.django))
+    return venvs.ensure(name, "test", venvs.interpreter(combination.python), pins)
+
+
+def backport(django: str) -> tuple[str, ...]:
+    """The package that has the tasks of Django 6."""
+    return ("django-tasks>=0.12",) if django.startswith("5.") else ()
 
 
 def start_servers():
@@ -231,6 +255,16 @@ def task_suite(combination: venvs.Combination):
         run(ensure_venv_of(combination), *PYTEST, "-m", "not alone", TASK_TESTS)
 
 
+def third_party():
+    """Wagtail, which enqueues by Django's tasks, as it comes from PyPI: on the oldest Django and on the newest."""
+    for python, django in (peers.EACH[0], peers.EACH[-1]):
+        if interpreter := venvs.interpreter(python):
+            with step(f"Wagtail on Django {django}"):
+                pins = (f"Django=={django}.*", "wagtail", "django-tasks>=0.12")
+                made = venvs.ensure(f".venv-wagtail-{django}", "redis", interpreter, pins)
+                run(made, "-m", "tests.tasks.third_party.site")
+
+
 def hand_over(*command):
     """The last command of a task: its output ends the task's output, its exit code is the task's."""
     try:
@@ -239,7 +273,14 @@ def hand_over(*command):
         sys.exit(1)
 
 
-TASKS = {"test": test, "test-all": test_all, "lint": lint, "format": format_code, "docs": docs}
+TASKS = {
+    "test": test,
+    "test-all": test_all,
+    "lint": lint,
+    "format": format_code,
+    "docs": docs,
+    "conformance": conformance,
+}
 
 
 def parser() -> argparse.ArgumentParser:

@@ -11,15 +11,8 @@ from djqueue.testing.conformance.transactions import Transactions
 
 
 class TaskBackendConformance(Declaring, Enqueueing, Running, Results, Retrying, Transactions):
-    """The contract of a backend of ``django.tasks``. Mix it into a TestCase of Django's, and say what is tested.
-
-    ::
-
-        class TestMyBackend(TaskBackendConformance, TransactionTestCase):
-            backend = {"BACKEND": "my.backend.Backend"}
-
-            def run_due(self):
-                call_command("my_worker", "--until-empty")
+    """The contract of a backend of ``django.tasks``. Mix it into a TestCase of Django's, set ``backend`` to what TASKS
+    says of it, and write ``run_due``, which runs its worker until nothing is due.
 
     A ``supports_*`` flag that is false is tested too: what it stands for must be refused as Django says. djqueue need
     not be in INSTALLED_APPS.

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import django
 from django.conf import settings
+from django.utils.module_loading import import_string
 
 import djqueue
 from tests.tasks.peers.peers import PEERS, Peer
@@ -71,6 +72,8 @@ def case(peer: Peer) -> type:
 
     from djqueue.testing.conformance import TaskBackendConformance
 
+    if peer.case:
+        return import_string(peer.case)
     said = dict(peer.said)
     if module := said.pop("module", ""):
         said["backend"] = {"BACKEND": f"{NAMESPACE}.{module}.{peer.name}"}

@@ -1,9 +1,10 @@
 """The backends of other packages that the conformance suite is run on, each with its worker."""
 
+import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
@@ -19,8 +20,10 @@ class Peer:
 
     name: str
     """As the table calls it."""
-    said: dict[str, Any]
+    said: dict[str, Any] = field(default_factory=dict)
     """What the suite is told: attributes of its adapter."""
+    case: str = ""
+    """Where its TestCase is, if it is written out."""
     package: str = "Django"
     """Its name on PyPI."""
     apps: tuple[str, ...] = ()
@@ -31,14 +34,6 @@ class Peer:
     """What must be installed beside the package."""
     combinations: tuple[tuple[str, str], ...] = EACH[-1:]
     """Python and Django."""
-
-
-def tasks_db():
-    from django.core.management import call_command
-
-    for alias in ("default", "second", "any"):
-        words = {"batch": True, "queue_name": "*", "backend_name": alias, "interval": 0, "reload": False}
-        call_command("db_worker", **words, stdout=StringIO())
 
 
 def tasks_rq():
@@ -108,7 +103,8 @@ def ours(store: str, path: str, settings: Callable[[], dict] = dict, **said) -> 
     def all_settings() -> dict:
         own = settings()
         one = {**queue, **own.pop("QUEUE", {})}
-        return {"QUEUES": {"default": one, "other": {**one, "NAME": "other"}}, **own}
+        queues = {name: {**one, "NAME": f"{name}-{os.getpid()}"} for name in ("default", "other")}
+        return {"QUEUES": queues, **own}
 
     return Peer(
         f"djqueue, {store}",
@@ -131,7 +127,7 @@ def database(kind: str) -> dict:
     from tests import settings
 
     servers.start(kind)
-    return {"DATABASES": {"default": settings.server(kind)}}
+    return {"DATABASES": {"default": {**settings.server(kind), "TEST": {"NAME": f"test_{os.getpid()}"}}}}
 
 
 def redis() -> dict:
@@ -157,10 +153,9 @@ PEERS = {
         core("backends.dummy", "DummyBackend", executes=False, across_processes=False),
         Peer(
             "django-tasks-db",
-            {"backend": {"BACKEND": "django_tasks_db.DatabaseBackend"}, "transactional": True},
+            case="tests.tasks.peers.example.TestDatabaseBackend",
             package="django-tasks-db",
             apps=("django_tasks_db",),
-            run_due=tasks_db,
         ),
         Peer(
             "django-tasks-rq",

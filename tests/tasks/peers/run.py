@@ -7,6 +7,7 @@ import csv
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.support import servers
@@ -14,18 +15,19 @@ from tests.tasks.peers.peers import PEERS
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "docs" / "conformance.csv"
+TOGETHER = 4
+"""Most of the time a test waits."""
 HEAD = ("Backend", "Version", "Django", "Passed", "Left out", "Failed", "What fails")
 
 
 def main(pythons: dict[str, str]):
     for kind in ("redis", "postgres", "mariadb"):
         servers.start(kind)
-    outcomes = [
-        outcome(pythons[django], peer.name)
-        for peer in PEERS.values()
-        for _, django in peer.combinations
-        if django in pythons
+    tried = [
+        (pythons[django], peer.name) for peer in PEERS.values() for _, django in peer.combinations if django in pythons
     ]
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        outcomes = list(pool.map(outcome, *zip(*tried, strict=True)))
     with TABLE.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(HEAD)
