@@ -166,7 +166,7 @@ class Results(Adapter):
 
     def _found_by(self, ask: Callable[[str], Any]) -> None:
         result = self.tasks.add.enqueue(1, b=2)
-        expected = ("READY", [1], {"b": 2}, None)
+        expected: tuple[str, list, dict, Any] = ("READY", [1], {"b": 2}, None)
         if self.executes:
             self.end_of(result)
             expected = ("SUCCESSFUL", [1], {"b": 2}, 3)
