@@ -19,13 +19,14 @@ import venvs
 from steps import ROOT, Failed, need, run, say, step
 
 from tests.support import browser, servers
+from tests.tasks.peers import peers
 
 VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
-RACE = "tests/benchmarks/race"
+RACE, TASK_TESTS = "tests/benchmarks/race", "tests/tasks"
 # Many tests wait for something: three for each processor keep them busy. A few at a time, so that none waits at the end
 # for another one's many.
 PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))), "--maxschedchunk", "4")
-CORE = ("-m", "not slow and not alone")
+CORE = ("-m", "not slow and not alone", "--ignore", TASK_TESTS)
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
 
@@ -34,14 +35,18 @@ def test(full: bool = False):
     """Everything that must hold. The last line is pytest's own."""
     begun = time.monotonic()
     os.environ |= {"DJQUEUE_FULL": "1"} if full else {}
-    others = other_combinations(full)
-    python = prepare(others)
+    others, with_tasks = other_combinations(full), task_combinations(full)
+    python = prepare(list(dict.fromkeys([*others, *with_tasks])))
     with step("lint"):
         run_lint(python)
     with ThreadPoolExecutor(1) as beside:  # they use one processor, and the core suite often waits
         checks = beside.submit(check_the_rest, python)
         for combination in others:
             core_suite(combination, full)
+        for combination in with_tasks:
+            task_suite(combination)
+        if full:
+            third_party()
         checks.result()
     say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
     hand_over(python, *PYTEST)
@@ -98,6 +103,22 @@ def scale(write: bool):
     hand_over(python, "tests/benchmarks/scale.py", "--full", *(["--save"] if write else []))
 
 
+def conformance():
+    """The conformance suite on djqueue and other backends of Django's tasks; the outcome goes into docs."""
+    apt.ensure(servers)
+    start_servers()
+    pythons = []
+    for python, django in peers.EACH:
+        if interpreter := venvs.interpreter(python):
+            packages = {peer.package for peer in peers.PEERS.values() if (python, django) in peer.combinations}
+            pins = (f"Django=={django}.*", "PyMySQL>=1.1", *sorted(packages - {"Django", "djqueue"}), *backport(django))
+            made = venvs.ensure(f".venv-conformance-{django}", "redis,postgres", interpreter, pins)
+            pythons.append(f"{django}={made}")
+        else:
+            say(f"--- Django {django} is left out: there is no Python {python}")
+    hand_over(sys.executable, "-m", "tests.tasks.peers.run", *pythons)
+
+
 def demo(once: bool, photos: str | None):
     """The example site with its consumer, until Ctrl-C; once: a batch of pictures, counted, and the end."""
     need("example_project/demo.py")
@@ -123,8 +144,13 @@ def prepare(others: list[venvs.Combination]) -> Path:
 
 def ensure_venv_of(combination: venvs.Combination) -> Path:
     name = f".venv-{combination.python}-django{combination.django}"
-    pins = (f"Django=={combination.django}.*",)
+    pins = (f"Django=={combination.django}.*", *backport(combination.django))
     return venvs.ensure(name, "test", venvs.interpreter(combination.python), pins)
+
+
+def backport(django: str) -> tuple[str, ...]:
+    """The package that has the tasks of Django 6."""
+    return ("django-tasks>=0.12",) if django.startswith("5.") else ()
 
 
 def start_servers():
@@ -208,9 +234,35 @@ def other_combinations(full: bool) -> list[venvs.Combination]:
     return chosen
 
 
+def task_combinations(full: bool) -> list[venvs.Combination]:
+    """The combinations on which the tests of Django's tasks run, beside this one: the newest Python of each Django 6,
+    or all. Django 5.2 has them from another package."""
+    others = [combination for combination in venvs.MATRIX if combination != venvs.default_combination()]
+    found = [combination for combination in others if venvs.interpreter(combination.python)]
+    newest = {one.django: one for one in found if not one.django.startswith("5.")}
+    chosen = found if full else [*newest.values()]
+    say(f"--- {TASK_TESTS} also on: {', '.join(map(str, chosen)) or 'nothing, no other interpreter was found'}")
+    return chosen
+
+
 def core_suite(combination: venvs.Combination, full: bool):
     with step(f"core suite on {combination}"):
         run(ensure_venv_of(combination), *PYTEST, *CORE, *(() if full else FEWER))
+
+
+def task_suite(combination: venvs.Combination):
+    with step(f"{TASK_TESTS} on {combination}"):
+        run(ensure_venv_of(combination), *PYTEST, "-m", "not alone", TASK_TESTS)
+
+
+def third_party():
+    """Wagtail, which enqueues by Django's tasks, as it comes from PyPI: on the oldest Django and on the newest."""
+    for python, django in (peers.EACH[0], peers.EACH[-1]):
+        if interpreter := venvs.interpreter(python):
+            with step(f"Wagtail on Django {django}"):
+                pins = (f"Django=={django}.*", "wagtail", "django-tasks>=0.12")
+                made = venvs.ensure(f".venv-wagtail-{django}", "redis", interpreter, pins)
+                run(made, "-m", "tests.tasks.third_party.site")
 
 
 def hand_over(*command):
@@ -221,7 +273,14 @@ def hand_over(*command):
         sys.exit(1)
 
 
-TASKS = {"test": test, "test-all": test_all, "lint": lint, "format": format_code, "docs": docs}
+TASKS = {
+    "test": test,
+    "test-all": test_all,
+    "lint": lint,
+    "format": format_code,
+    "docs": docs,
+    "conformance": conformance,
+}
 
 
 def parser() -> argparse.ArgumentParser:

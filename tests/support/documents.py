@@ -14,6 +14,7 @@ PICTURES = {"drawing", "image", "figure"}
 TESTED = {
     "../../tests/backends/contract/file_queue.py",
     "../../tests/backends/contract/test_file_queue.py",
+    "../../tests/tasks/peers/example.py",
     "../CHANGELOG.rst",
 }
 """Files that a page may include, as other tests look at them."""
