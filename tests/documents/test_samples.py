@@ -18,6 +18,7 @@ from tests.support.documents import OTHERS, ROOT, UnknownBlock, blocks, blocks_o
 
 README = ROOT / "README.rst"
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
+TASKS = {"BACKEND": "djqueue.tasks.DjqueueBackend", "QUEUES": []}
 ALIASES = ("default", "mail", "slow", "reports")
 PAGES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in documents()]
 COMMANDS = [
@@ -52,6 +53,7 @@ def _no_commands_of_other_tests():
 @pytest.mark.parametrize("path", PAGES)
 def test_every_python_sample_runs(path, tmp_path, settings):
     settings.QUEUES = {} if path == README else dict.fromkeys(ALIASES, DATABASE)  # its first steps set none
+    settings.TASKS = dict.fromkeys(("default", "djqueue"), TASKS)
     with Runner(tmp_path, path.stem) as runner:
         for block in blocks(path, "python"):
             try:
