@@ -18,7 +18,7 @@ TESTED = {
     "../CHANGELOG.rst",
 }
 """Files that a page may include, as other tests look at them."""
-OTHERS = {"Celery", "RQ", "huey", "django-q2", "Dramatiq"}
+OTHERS = {"Celery", "RQ", "huey", "django-q2", "Dramatiq", "django-tasks-db", "django-tasks-rq"}
 """Captions of samples that belong to another library."""
 AUTODOC = {"autofunction", "autoclass", "automodule", "autoexception", "autodata", "automethod", "autoattribute"}
 
