@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "activity",
     "gallery",
     "tryit",
+    *(["django_tasks"] if django.VERSION < (6, 0) else []),
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -62,6 +63,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Two queues, so that no e-mail waits behind a thousand pictures. One consumer serves both in turn.
 QUEUES = {alias: addresses.queue(ADDRESS, prefix=NAME or "gallery") for alias in ("default", "pictures")}
+
+# Django's own tasks wait in the same queues. Before Django 6 they are the package django-tasks.
+TASKS = {"default": {"BACKEND": "djqueue.tasks.DjqueueBackend"}}
 
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -4,13 +4,13 @@ A command may run twice, if its worker is killed at the wrong moment: each of th
 """
 
 from django.conf import settings
-from django.core.mail import EmailMessage
 from django.db import transaction
 
 from djqueue import crontab, current_message, periodic_command, queue_command
 from gallery import digest, spam
 from gallery.models import Comment, Photo, Thumbnail
 from gallery.pictures import Unreadable, make_smaller
+from gallery.tasks import tell_owner
 
 # By reference: the row is read again when the command runs, so nothing that changed in between is written back.
 # What describe= returns is in the log of the consumer and in the list of failed messages.
@@ -38,22 +38,7 @@ def check_for_spam(comment: Comment):
     with transaction.atomic():
         changed = Comment.objects.filter(pk=comment.pk, state=Comment.State.WAITING).update(state=state)
         if changed and not is_spam:
-            tell_owner(comment)
-
-
-@queue_command(models="reference", describe=str)
-def tell_owner(comment: Comment):
-    """Send the owner of a photo an e-mail about a comment, if the owner has an address."""
-    if not comment.photo.owner.email:
-        return
-    message = current_message()
-    EmailMessage(
-        subject=f"{comment.author} commented on “{comment.photo}”",
-        body=f"{comment.text}\n\n{comment.photo.get_absolute_url()}\n",
-        to=[comment.photo.owner.email],
-        # The same at every attempt, so that a mail that is sent twice is read once.
-        headers={"Message-ID": f"<{message.id}@gallery.example.com>"} if message else {},
-    ).send()
+            tell_owner.enqueue(comment.pk)
 
 
 @periodic_command(crontab(**settings.DIGEST_TIMES))
