@@ -29,6 +29,7 @@ PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))), "--maxsc
 CORE = ("-m", "not slow and not alone", "--ignore", TASK_TESTS)
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
+FEWER_OF_TASKS = ("-k", "not mariadb and not postgres", "-m", "not slow and not alone")
 
 
 def test(full: bool = False):
@@ -44,7 +45,7 @@ def test(full: bool = False):
         for combination in others:
             core_suite(combination, full)
         for combination in with_tasks:
-            task_suite(combination)
+            task_suite(combination, full)
         if full:
             third_party()
         checks.result()
@@ -250,9 +251,9 @@ def core_suite(combination: venvs.Combination, full: bool):
         run(ensure_venv_of(combination), *PYTEST, *CORE, *(() if full else FEWER))
 
 
-def task_suite(combination: venvs.Combination):
+def task_suite(combination: venvs.Combination, full: bool):
     with step(f"{TASK_TESTS} on {combination}"):
-        run(ensure_venv_of(combination), *PYTEST, "-m", "not alone", TASK_TESTS)
+        run(ensure_venv_of(combination), *PYTEST, *(("-m", "not alone") if full else FEWER_OF_TASKS), TASK_TESTS)
 
 
 def third_party():
