@@ -41,7 +41,7 @@ def add(one, other):
 
 
 @pytest.fixture
-def said(caplog):
+def said(no_periodic_commands, caplog):
     """The messages that were logged, with their levels."""
     caplog.set_level(logging.INFO, "djqueue")
     return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]

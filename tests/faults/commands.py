@@ -153,3 +153,12 @@ def wait_for_stop():
 @recorded
 def never_end():
     time.sleep(600)
+
+
+kept = []
+
+
+@queue_command
+@recorded
+def keep(mebibytes):
+    kept.append(bytes(mebibytes << 20).replace(b"\0", b"x"))

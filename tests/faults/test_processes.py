@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from djqueue import queues
-from tests.faults.commands import hold, work
+from tests.faults.commands import hold, keep, work
 from tests.faults.processes import STORES, assert_done, seeded
-from tests.faults.roster.commands import keep
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow

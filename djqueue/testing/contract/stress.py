@@ -39,8 +39,11 @@ class Hold:
     """The queue accepted its completion."""
 
     def overlaps(self, other: Hold) -> bool:
-        """Whether both were out at some time, unless one of them was given up before."""
-        return self.until > other.lease.claimed and other.until > self.lease.claimed
+        """Whether both were out at some time, unless one of them was given up before.
+
+        ``lease.claimed`` may be earlier than the claim: a statement that waits for a lock has the time of its start.
+        """
+        return min(self.until, other.until) > max(self.seen, other.seen)
 
 
 @dataclass

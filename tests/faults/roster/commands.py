@@ -1,20 +1,12 @@
-"""A command that is due every second, and one that keeps memory."""
+"""A command that is due every second. No test imports it, as its consumers would run it too."""
 
 from datetime import timedelta
 
-from djqueue import periodic_command, queue_command
+from djqueue import periodic_command
 from tests.faults.commands import recorded
-
-kept = []
 
 
 @periodic_command(every=timedelta(seconds=1))
 @recorded
 def tick():
     pass
-
-
-@queue_command
-@recorded
-def keep(mebibytes):
-    kept.append(bytes(mebibytes << 20).replace(b"\0", b"x"))
