@@ -22,6 +22,8 @@ from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 
+LONGEST_SEARCH = 5.0
+"""Seconds to wait for another thread's search: it may import a module whose import waits for this one."""
 LOOK_AGAIN = 60.0
 """Seconds until a command that was not found is looked for again."""
 MOST_UNKNOWN = 1000
@@ -119,7 +121,8 @@ class Registry:
         """
         if (command := self._commands.get(name)) is not None:
             return command
-        with self._searching:
+        is_alone = self._searching.acquire(timeout=LONGEST_SEARCH)
+        try:
             at, why = self._unknown.pop(name, (-inf, ""))
             if time.monotonic() - at >= LOOK_AGAIN:
                 at, why = time.monotonic(), self._search(name)
@@ -128,6 +131,9 @@ class Registry:
             if len(self._unknown) >= MOST_UNKNOWN:
                 self._unknown.clear()
             self._unknown[name] = at, why
+        finally:
+            if is_alone:
+                self._searching.release()
         raise UnknownCommand(f"unknown command {name!r}: {why}")
 
     def _search(self, name: str) -> str:

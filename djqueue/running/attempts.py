@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from math import isfinite
+from typing import Any, NamedTuple, TypeGuard
 
 from djqueue.backends.base import BaseQueue, Entry, Fact
 from djqueue.messages.failures import errors_of
@@ -59,10 +60,15 @@ def _failed(entry: Entry) -> dict[int, Attempt]:
     known = {}
     for record in errors_of(entry.errors):
         number, at, ran = (record.get(name) for name in ("attempt", "at", "seconds"))
-        if record.get("exception") and isinstance(number, int) and isinstance(at, int | float) and _counts(entry, at):
-            started = at - ran if isinstance(ran, int | float) else at
+        if record.get("exception") and isinstance(number, int) and _is_moment(at) and _counts(entry, at):
+            started = at - ran if _is_moment(ran) else at
             known[number] = Attempt(str(record.get("consumer") or UNKNOWN), max(started, entry.created))
     return known
+
+
+def _is_moment(value: object) -> TypeGuard[float]:
+    """Whether a value, which anybody may have written, is a number of seconds."""
+    return isinstance(value, int | float) and isfinite(value)
 
 
 def _counts(entry: Entry, at: float | None) -> bool:
@@ -74,9 +80,9 @@ def _read(value: bytes) -> Attempt | None:
     """None for what :func:`note` did not write."""
     try:
         worker, started = json.loads(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
-    return Attempt(str(worker), started) if isinstance(started, int | float | None) else None
+    return Attempt(str(worker), started) if started is None or _is_moment(started) else None
 
 
 def written(attempts: Iterable[Attempt]) -> list[list[Any]]:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple, cast
 
 from asgiref.sync import sync_to_async
+from django.db import connections
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Entry, Lease
@@ -238,15 +240,27 @@ async def run_begun(begun: Begun) -> Verdict:
 
 async def _run_observed(job: Job, observer: Observer) -> Verdict:
     """What :func:`run_begun` does, for a call through Django's tasks."""
-    ended = sync_to_async(observer.ended)  # it may use the database
     try:
         verdict = _done(job, observer.returned(await acall(job)))
     except BaseException as error:
         verdict = _failed(job, error)
-        await ended(job, verdict)
+        await _tell_ended(observer, job, verdict)
     else:
-        await ended(job, verdict)
+        await _tell_ended(observer, job, verdict)
     return verdict
+
+
+async def _tell_ended(observer: Observer, job: Job, verdict: Verdict) -> None:
+    """Call the observer in a thread beside those in which calls use their database. A cancellation changes nothing."""
+
+    def tell_ended() -> None:
+        try:
+            observer.ended(job, verdict)
+        finally:
+            connections.close_all()
+
+    with suppress(asyncio.CancelledError):
+        await asyncio.shield(sync_to_async(tell_ended, thread_sensitive=False)())
 
 
 def _begun_together(

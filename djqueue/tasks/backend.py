@@ -136,8 +136,9 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         if task.run_after is not None:
             own["run_after"] = task.run_after
         policy = (base or self.policy).using(**given, **own)
-        if "result_ttl" not in {**self.options, **given} and not policy.keeps_result and self._keeps(policy.queue_name):
-            policy = replace(policy, result_ttl=RESULT_TTL)
+        said = {**self.options, **given} if base is None else given  # a command has not the options of the backend
+        if "result_ttl" not in said and not policy.keeps_result and self._keeps(policy.queue_name):
+            policy = replace(policy, result_ttl=self.policy.result_ttl if "result_ttl" in self.options else RESULT_TTL)
         return replace(policy, task=(self.alias, task.queue_name))
 
     @staticmethod

@@ -35,6 +35,8 @@ from djqueue.tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, 
 
 ID = re.compile(r"[0-9a-f]{32}")
 """What the id of a message looks like."""
+LAST = 253_402_214_400.0
+"""Epoch seconds: the last day that a calendar has in every time zone."""
 ENDS = {"expired": CommandExpired, "discarded": Discard, CANCELLED: CommandCancelled}
 """The exceptions that stand for an end without one, by its status."""
 
@@ -57,7 +59,7 @@ class Known(NamedTuple):
 
 def find(queue: BaseQueue, id: str) -> Known | None:
     """What a queue and its store know of a message; None if they know nothing."""
-    for look in (_of_end, _of_record, _of_end, _of_failed):  # it may end between two looks
+    for look in (_of_end, _of_record, _of_end, _of_failed, _of_record):  # it may end, or be requeued, between two looks
         if (known := look(queue, id)) is not None:
             return known
     return None
@@ -184,7 +186,8 @@ def _of_class(kind: type[Exception], reason: str) -> TaskError:
 
 
 def moment_of(seconds: float) -> datetime:
-    """Epoch seconds as Django has moments: aware in UTC, or naive and local without USE_TZ."""
+    """Epoch seconds, cut to the calendar, as Django has moments: aware in UTC, or naive and local without USE_TZ."""
+    seconds = min(max(0.0, seconds), LAST) if seconds == seconds else 0.0
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment if settings.USE_TZ else datetime.fromtimestamp(seconds)
 

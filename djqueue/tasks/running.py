@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from typing import Any
 
 from django.dispatch import Signal
 
+from djqueue import conf
 from djqueue.backends.base import Lease
 from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome, Verdict, settled
@@ -79,8 +81,13 @@ class TaskObserver:
         send(task_started, result, sender)
 
     def returned(self, value: Any) -> Any:
-        """Raises TypeError or ValueError for what JSON cannot have: then the task has failed."""
-        return normalize_json(value)
+        """Raises TypeError or ValueError for what cannot be kept as JSON: then the task has failed."""
+        value = normalize_json(value)
+        most = conf.get("QUEUE_MAX_MESSAGE_SIZE")
+        size = len(json.dumps(value, allow_nan=conf.get("QUEUE_SERIALIZER") != "json"))
+        if size > most:
+            raise ValueError(f"it returned {size} characters of JSON, QUEUE_MAX_MESSAGE_SIZE allows {most}")
+        return value
 
     def ended(self, job: Job, verdict: Verdict) -> None:
         """Called in the except block of a failure, so that Django's log has its traceback."""
@@ -91,7 +98,7 @@ class TaskObserver:
             result, sender = running if running and running[0].id == job.entry.id else _of_job(job)
             _end(result, job, verdict)
             send(task_finished, result, sender)
-        except Exception as error:  # nothing beside the task decides what becomes of its message
+        except BaseException as error:  # nothing beside the task decides what becomes of its message
             tell(logger, logging.ERROR, "task_finished of %s failed", job.entry.command, exc_info=error)
 
 

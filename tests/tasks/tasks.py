@@ -1,9 +1,12 @@
 """The tasks of these tests, declared with Django's decorator, and with djqueue's where they need more."""
 
+import asyncio
 import os
 import signal
 import threading
 import time
+
+from asgiref.sync import sync_to_async
 
 from djqueue import Discard, Retry, queue_command
 from djqueue.tasks import as_task, task
@@ -37,6 +40,19 @@ def with_context(context, word):
 async def in_async(context, word):
     seen.append((word, context.attempt))
     return [word]
+
+
+@django_task
+async def keeps_its_thread():
+    """Waits with the thread in which it used synchronous code."""
+    await sync_to_async(seen.append)("thread")
+    while not release.is_set():
+        await asyncio.sleep(0.01)
+
+
+@django_task
+def large():
+    return "x" * 2**21
 
 
 @django_task

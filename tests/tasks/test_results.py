@@ -1,5 +1,7 @@
 """What a task's result says from its call to its end, on each backend."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from djqueue import Result, queues
@@ -68,3 +70,28 @@ def test_an_id_that_is_none_does_not_exist(queue):
             tasks.add.get_result(id)
     assert Result(tasks.add.enqueue(1).id).status == "ready"
     assert queues["default"].features
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_a_command_as_a_task_has_its_result_kept_as_long_as_the_backend_says(queue, use):
+    use(OPTIONS={"result_ttl": 3600})
+    result = tasks.command_task.enqueue(4)
+    run_one(queue)
+    result.refresh()
+    assert (result.status, result.return_value) == (SUCCESSFUL, 8)
+
+
+@pytest.mark.backends("memory")
+@pytest.mark.parametrize("note", [b'["w", Infinity]', b'["w", 1e300]', b"[" * 100_000, b'["w", NaN]'])
+def test_what_others_wrote_of_an_attempt_changes_no_task(queue, note):
+    result = tasks.add.enqueue(1)
+    queue.store.put(f"attempt:{result.id}:1", note, 60)
+    run_one(queue)
+    result.refresh()
+    assert (result.status, result.attempts) == (SUCCESSFUL, 1)
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_a_task_for_the_last_moment_of_the_calendar_can_be_told(queue):
+    result = tasks.add.using(run_after=datetime.max.replace(tzinfo=UTC)).enqueue(1)
+    assert tasks.add.get_result(result.id).status == READY

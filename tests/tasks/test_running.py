@@ -233,3 +233,39 @@ def test_attempts_that_asked_to_be_run_again_count(queue):
     result.refresh()
     assert (result.status, result.return_value, result.attempts) == (SUCCESSFUL, 2, 2)
     assert result.worker_ids[0] == result.worker_ids[1] != "unknown"
+
+
+@pytest.mark.backends("memory")
+def test_an_async_task_ends_while_another_one_keeps_the_only_thread(queue):
+    waits, ends = tasks.keeps_its_thread.enqueue(), tasks.in_async.enqueue("word")
+    with serving("default", threads=1, coroutines=10):
+        eventually(lambda: "thread" in tasks.seen)
+        eventually(lambda: tasks.in_async.get_result(ends.id).is_finished)
+        assert tasks.keeps_its_thread.get_result(waits.id).status == RUNNING
+        tasks.release.set()
+        eventually(lambda: tasks.keeps_its_thread.get_result(waits.id).is_finished)
+
+
+@pytest.mark.backends("memory")
+@pytest.mark.parametrize("task", [tasks.add, tasks.in_async], ids=["sync", "async"])
+def test_a_receiver_that_exits_repeats_no_task(queue, task):
+    def exits(**kwargs):
+        raise SystemExit
+
+    compat.task_finished.connect(exits)
+    try:
+        result = task.enqueue(1)
+        run_one(queue)
+    finally:
+        compat.task_finished.disconnect(exits)
+    result.refresh()
+    assert (result.status, result.attempts, len(tasks.seen)) == (SUCCESSFUL, 1, 1)
+
+
+@pytest.mark.backends("memory", "redis")
+def test_a_value_too_large_to_be_kept_makes_a_task_fail(queue):
+    result = tasks.large.enqueue()
+    run_one(queue)
+    result.refresh()
+    assert (result.status, result.errors[0].exception_class) == (FAILED, ValueError)
+    assert "QUEUE_MAX_MESSAGE_SIZE" in result.errors[0].traceback

@@ -74,7 +74,7 @@ class ExchangeContract(Contract):
 
     def test_what_it_claims_has_not_begun(self):
         queue = self.queue("lease", "begin", entries="ab")
-        idle, busy = exchanged(queue, [], 2, lease=0.05)
+        idle, busy = exchanged(queue, [], 2, lease=0.3)
         assert (idle.begun, busy.begun) == (False, False)
         (busy,) = queue.begin([busy])
         run_out(queue, [idle, busy])
