@@ -261,6 +261,7 @@ class Fetcher(Loop):
                     self._exchange(completed, 0, 0)
                 except Exception:  # the settler tries again, and reports it
                     recycle_connections()
+                self._parts.settlers.of(completed.queue).settle_refused(completed)
 
     def hand_back(self, reason: str) -> None:
         """Give back messages that no worker has begun. That counts as no attempt; they keep their places."""
