@@ -74,6 +74,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
     task_class = DjqueueTask
     supports_async_task = True
+    supports_defer = True
 
     def __init__(self, alias: str, params: dict[str, Any]):
         super().__init__(alias, params)
@@ -85,10 +86,6 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         return _policy_of(self.alias, self.options)
 
     # ---- what it can do: as much as each of its queues
-
-    @property
-    def supports_defer(self) -> bool:  # type: ignore[override]
-        return True
 
     @property
     def supports_priority(self) -> bool:  # type: ignore[override]

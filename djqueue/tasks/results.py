@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from math import isnan
 from typing import Any, NamedTuple, cast
 
 from django.conf import settings
@@ -187,7 +188,7 @@ def _of_class(kind: type[Exception], reason: str) -> TaskError:
 
 def moment_of(seconds: float) -> datetime:
     """Epoch seconds, cut to the calendar, as Django has moments: aware in UTC, or naive and local without USE_TZ."""
-    seconds = min(max(0.0, seconds), LAST) if seconds == seconds else 0.0
+    seconds = 0.0 if isnan(seconds) else min(max(0.0, seconds), LAST)
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment if settings.USE_TZ else datetime.fromtimestamp(seconds)
 
