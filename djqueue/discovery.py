@@ -108,7 +108,9 @@ def _may_follow(module: ModuleType | None, path: str) -> bool:
 def _imported(path: str) -> ModuleType:
     try:
         return import_module(path)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         text = f"importing {path} raised {kind_of(error)}: {text_of(error)[:LONGEST_TEXT]}"
         raise UnknownCommand(text) from error
 

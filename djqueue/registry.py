@@ -73,6 +73,10 @@ class Registry:
         self._unknown: dict[str, tuple[float, str]] = {}
         """When a command was looked for that was not found, and why it was not."""
         self._searching = RLock()
+        self._searches = 0
+        """How many searches are under way, one inside the other; changed by who holds the lock."""
+        self._unfinished: set[str] = set()
+        """The commands registered during a search: the import of their modules may still fail."""
 
     def register(self, command: Runnable) -> None:
         """Add a command. Executing a module again replaces its commands.
@@ -92,6 +96,8 @@ class Registry:
             self.refuse_another_throttle(command.name, command.policy)
         if known is None and apps.ready:
             self._late.add(command.name)
+        if self._searches:
+            self._unfinished.add(command.name)
         self._commands[command.name] = command
 
     def refuse_another_throttle(self, name: str, policy: Policy) -> None:
@@ -119,9 +125,10 @@ class Registry:
 
         Only for names whose signature was verified, or that the project's own code gives.
         """
-        if (command := self._commands.get(name)) is not None:
+        if (command := self._commands.get(name)) is not None and name not in self._unfinished:
             return command
         is_alone = self._searching.acquire(timeout=LONGEST_SEARCH)
+        self._searches += is_alone
         try:
             at, why = self._unknown.pop(name, (-inf, ""))
             if time.monotonic() - at >= LOOK_AGAIN:
@@ -133,8 +140,14 @@ class Registry:
             self._unknown[name] = at, why
         finally:
             if is_alone:
-                self._searching.release()
+                self._end_search()
         raise UnknownCommand(f"unknown command {name!r}: {why}")
+
+    def _end_search(self) -> None:
+        self._searches -= 1
+        if not self._searches:
+            self._unfinished.clear()
+        self._searching.release()
 
     def _search(self, name: str) -> str:
         """Import the module of a command, which registers it, or have an adapter make it; why there is none."""
@@ -196,6 +209,7 @@ class Registry:
 
     def reset(self) -> None:
         self._commands, self._late, self._unknown = {}, set(), {}
+        self._unfinished.clear()
 
 
 def _both_stand(old: Callable[..., Any], new: Callable[..., Any]) -> bool:

@@ -187,6 +187,10 @@ class TestErrors:
         assert record.getMessage() == "corner.broken.say cannot be imported"
         assert record.exc_info[0] is SystemExit
 
+    def test_whatever_an_import_raises_is_a_reason(self, here):
+        here.write("corner.broken", COMMAND + "\nclass Stop(BaseException): pass\nraise Stop('now')\n")
+        assert why("corner.broken.say") == "importing corner.broken raised Stop: now"
+
     def test_the_import_is_not_tried_for_each_message(self, here, monkeypatch):
         here.write("corner.broken", self.BROKEN)
         assert why("corner.broken.say") == why("corner.broken.say")
@@ -200,6 +204,16 @@ class TestErrors:
         here.write("corner.broken", self.BROKEN)
         why("corner.broken.say")
         assert registry.get("corner.broken.say") is registry.get("corner.broken.Work") is None
+
+    def test_a_thread_does_not_get_a_command_whose_module_may_still_fail(self, here):
+        here.write(
+            "corner.jobs", COMMAND + "\nimport time\nwrite_down('declared')\ntime.sleep(0.3)\nraise SystemExit('no')"
+        )
+        first = threading.Thread(target=why, args=["corner.jobs.say"])
+        first.start()
+        until(lambda: "declared" in here.written)
+        assert why("corner.jobs.say") == "importing corner.jobs raised SystemExit: no"
+        first.join()
 
     @pytest.mark.parametrize("text, imports", [(COMMAND, 1), (BROKEN, 1)], ids=["good", "broken"])
     def test_threads_import_it_once(self, here, text, imports):
