@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from activity.models import Event
 from djqueue import queues
 from djqueue.logs import lasted
-from djqueue.operations import Filter, call_of, description, failed_at, last, picked
+from djqueue.operations.failed import Filter, call_of, description, failed_at, last, picked
 
 ENDS = {"completed": "done", "failed": "failed", "retried": "retried", "discarded": "discarded"}
 """The kinds of event that end an attempt, and the word for each."""

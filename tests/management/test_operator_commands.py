@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command, load_command_class
 from django.db.utils import ConnectionHandler
 
-from djqueue import operations, queues
+from djqueue import queues
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.database import checks, session
 from djqueue.backends.database import queue as queue_module
@@ -21,6 +21,7 @@ from djqueue.decorators import queue_command
 from djqueue.management import tables
 from djqueue.management.commands import queue_stats
 from djqueue.messages.failures import errors_of, with_error
+from djqueue.operations import failed
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.settle import settle
 from tests.backends.contract.toy import ToyQueue
@@ -247,7 +248,7 @@ def test_errors_are_listed_with_their_reasons_as_a_table_and_as_json(queue):
     kill(queue, "first", "second")
     kill(queues["mail"], "third", words="no\nstamps")
     head, *lines = run("queue_errors", "list").splitlines()
-    assert head.split() == list(operations.HEAD)
+    assert head.split() == list(failed.HEAD)
     assert [line.split()[:2] for line in lines] == [["first", "default"], ["second", "default"], ["third", "mail"]]
     assert [line.split()[2] for line in lines] == ["first", "second", "third"]
     assert lines[0].endswith("1  ValueError: out of paint") and lines[2].endswith("ValueError: no stamps")
@@ -308,7 +309,7 @@ def test_errors_are_deleted_by_their_ids(queue):
 
 @pytest.mark.parametrize(("verb", "waiting"), [("retry", 7), ("delete", 0)])
 def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
-    monkeypatch.setattr(operations, "CHUNK", 3)
+    monkeypatch.setattr(failed, "CHUNK", 3)
     kill(queue, *"abcdefg")
     kill(queues["mail"], "other")
     assert run("queue_errors", verb, "--all", "-q", "default").startswith("7 ")
@@ -317,7 +318,7 @@ def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
 
 @pytest.mark.parametrize("which", [["--all"], ["--command", "app.commands.*"]], ids=["all", "a filter"])
 def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
-    monkeypatch.setattr(operations, "CHUNK", 2)
+    monkeypatch.setattr(failed, "CHUNK", 2)
     kill(queue, *"abcde")
     requeue = type(queue).requeue
 
@@ -520,7 +521,7 @@ def test_errors_of_a_filter_are_retried(queue):
 
 
 def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
-    monkeypatch.setattr(operations, "CHUNK", 2)
+    monkeypatch.setattr(failed, "CHUNK", 2)
     for id in "abcde":
         kill(queue, id, f"{id}_")
     assert run("queue_errors", "delete", "--command", "*_") == "5 deleted\n"

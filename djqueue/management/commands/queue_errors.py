@@ -12,7 +12,6 @@ from typing import Any, TextIO
 
 from django.core.management.base import CommandError
 
-from djqueue import operations
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import HelpFormatter, OperatorCommand
 from djqueue.management.tables import (
@@ -29,7 +28,8 @@ from djqueue.management.tables import (
     table,
     width_of,
 )
-from djqueue.operations import Filter, Found, failed_queue, picked
+from djqueue.operations import failed
+from djqueue.operations.failed import Filter, Found, failed_queue, picked
 from djqueue.utils import short_names
 
 HELP = {
@@ -107,11 +107,11 @@ class Command(OperatorCommand):
         most, asked = options["limit"], Filter(options)
         found = list(islice(picked(queues, asked), most + 1))
         if options["json"]:
-            self.stdout.write(json.dumps([operations.brief(*one) for one in found[:most]]))
+            self.stdout.write(json.dumps([failed.brief(*one) for one in found[:most]]))
         elif found:
-            rows = operations.rows(found[:most], options["full_ids"])
+            rows = failed.rows(found[:most], options["full_ids"])
             cuts, without = {"reason": cut, "command": cut_start}, () if len(queues) > 1 else ("queue",)
-            self._table(operations.HEAD, rows, "attempts", cuts=cuts, without=without)
+            self._table(failed.HEAD, rows, "attempts", cuts=cuts, without=without)
             if len(found) > most:
                 self.stdout.write("… and more: see --limit, or queue_errors summary")
         else:
@@ -119,12 +119,12 @@ class Command(OperatorCommand):
 
     def _summary(self, queues: list[BaseQueue], options: dict) -> None:
         asked = Filter(options)
-        groups = operations.grouped(picked(queues, asked))
+        groups = failed.grouped(picked(queues, asked))
         if options["json"]:
-            self.stdout.write(json.dumps([operations.group_object(group) for group in groups]))
+            self.stdout.write(json.dumps([failed.group_object(group) for group in groups]))
         elif groups:
             cuts = {"command": cut_start, "exception": cut}
-            self._table(operations.SUMMARY, operations.group_rows(groups, options["full_ids"]), "count", cuts=cuts)
+            self._table(failed.SUMMARY, failed.group_rows(groups, options["full_ids"]), "count", cuts=cuts)
         else:
             self._none(asked)
 
@@ -137,17 +137,17 @@ class Command(OperatorCommand):
 
     def _show(self, queues: list[BaseQueue], options: dict) -> None:
         queue, record = _find(queues, options["id"])
-        call, problem = operations.call_of(queue, record) if options["arguments"] else ("", "")
+        call, problem = failed.call_of(queue, record) if options["arguments"] else ("", "")
         if options["json"]:
             more = {"call": call or None, "call_error": problem or None} if options["arguments"] else {}
-            self.stdout.write(json.dumps(operations.full(queue, record) | more))
+            self.stdout.write(json.dumps(failed.full(queue, record) | more))
         else:
             said = {"call": call or f"cannot be shown: {problem}"} if options["arguments"] else {}
-            self.stdout.write(operations.page(queue, record, said, self.paint))
+            self.stdout.write(failed.page(queue, record, said, self.paint))
 
     def _export(self, queues: list[BaseQueue], options: dict) -> None:
         found = picked(queues, Filter(options))
-        lines = (json.dumps(operations.full(*one, with_body=options["with_body"])) for one in found)
+        lines = (json.dumps(failed.full(*one, with_body=options["with_body"])) for one in found)
         if options["output"] is None:
             for line in lines:
                 self.stdout.write(line)
@@ -172,7 +172,7 @@ class Command(OperatorCommand):
         changed = 0
         known = _Known(queues, wanted)
         try:
-            for queue, ids in known if wanted else operations.chunks(queues, asked):
+            for queue, ids in known if wanted else failed.chunks(queues, asked):
                 with asking(queue):
                     changed += change(queue, ids)
         finally:  # even if the store of the next queue is away
@@ -213,7 +213,7 @@ class _Known:
             with asking(queue):
                 ids = [id for id in self._left if failed_queue(queue).find(id) is not None]
             yield from self._each(queue, ids, ids)
-        self._matches = operations.found_by(self._queues, self._left)
+        self._matches = failed.found_by(self._queues, self._left)
         only = {part: found[0] for part, found in self._matches.items() if len(found) == 1}
         for queue in self._queues:
             one = {part: record.entry.id for part, (own, record) in only.items() if own is queue}
@@ -237,7 +237,7 @@ def _find(queues: Sequence[BaseQueue], id: str) -> Found:
             record = failed_queue(queue).find(id)
         if record is not None:
             return queue, record
-    matches = operations.found_by(queues, [id])
+    matches = failed.found_by(queues, [id])
     if len(matches[id]) != 1:
         raise _not_one(queues, matches)
     return matches[id][0]
@@ -247,15 +247,15 @@ def _not_one(queues: Sequence[BaseQueue], matches: dict[str, list[Found]]) -> Co
     """The error for ids that are not in the failed queues, and for parts of several ids."""
     lines, where = [], ", ".join(repr(queue.alias) for queue in queues)
     if unknown := [id for id, found in matches.items() if not found]:
-        short = any(len(id) < operations.LEAST_PART for id in unknown)
-        hint = f" (a part of an id has at least {operations.LEAST_PART} characters)" if short else ""
+        short = any(len(id) < failed.LEAST_PART for id in unknown)
+        hint = f" (a part of an id has at least {failed.LEAST_PART} characters)" if short else ""
         lines.append(f"Not in the failed queue of {where}: {', '.join(unknown)}{hint}; queue_errors list shows the ids")
     for part, found in matches.items():
         if found:
             lines.append(f"{part} is a part of {number(len(found))} ids, give more of one:")
             names = short_names(record.entry.command for _, record in found)
             lines += [
-                printable(f"  {one.entry.id}  {moment(operations.failed_at(one))}  {names[one.entry.command] or NONE}")
+                printable(f"  {one.entry.id}  {moment(failed.failed_at(one))}  {names[one.entry.command] or NONE}")
                 for _, one in found[:MOST_CANDIDATES]
             ]
             lines += ["  …"] if len(found) > MOST_CANDIDATES else []

@@ -33,7 +33,7 @@ from djqueue.management.tables import (
     table,
     width_of,
 )
-from djqueue.operations import short_ids
+from djqueue.operations.failed import short_ids
 from djqueue.running.history import STATUSES, Ended, read
 from djqueue.utils import short_names
 

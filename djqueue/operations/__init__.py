@@ -1,0 +1,1 @@
+"""What operators ask and do, in Python: the management commands are views of it."""
