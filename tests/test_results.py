@@ -758,3 +758,11 @@ def test_looking_never_asks_more_often_than_it_should(settings, monkeypatch):
     assert waits[0] <= 2 * results.FIRST_LOOK
     assert max(waits) <= results.LAST_LOOK
     assert waits[:10] == sorted(waits[:10])
+
+
+@EVERY
+@pytest.mark.parametrize("id", ["a\0b", "\ud800"], ids=["NUL", "surrogate"])
+def test_an_id_that_no_message_can_have_is_not_known(queue, id):
+    result = Result(id)
+    assert (result.status, result.errors, result.progress) == ("unknown", [], None)
+    assert result.cancel() is Cancelled.UNKNOWN

@@ -42,6 +42,7 @@ from djqueue.backends.database.rows import (
     ended_by,
     ended_of,
     is_ours,
+    is_text,
     kept_of,
     lane_record_of,
     lease_of,
@@ -439,7 +440,7 @@ class DatabaseQueue(LeasedQueue):
         self._history.remember(ids, history)
 
     def history_of(self, id: str) -> bytes | None:
-        return self._history.record_of(id)
+        return self._history.record_of(id) if is_text(id) else None
 
     def history(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
         return self._history.rows(limit, before)
@@ -519,7 +520,8 @@ class DatabaseQueue(LeasedQueue):
         return sum(self._db.run(_requeued, self.failed.name, chunk) for chunk in chunks(ids))
 
     def find(self, id: str) -> Record | None:
-        return next((record_of(row, self._lifo) for row in self._db.run(self._db.sql.find, id)), None)
+        rows = self._db.run(self._db.sql.find, id) if is_text(id) else []
+        return next((record_of(row, self._lifo) for row in rows), None)
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._noted(self._db.sql.remove, chunk) for chunk in chunks(ids))
@@ -537,7 +539,7 @@ class DatabaseQueue(LeasedQueue):
         return self._db.run(_changed, verb, ids, *args)
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
-        return self._db.run(self._db.sql.amend, id, was, data)
+        return is_text(id) and self._db.run(self._db.sql.amend, id, was, data)
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Finds what is too old by a step in the index, and counts no further than to ``most``."""

@@ -350,5 +350,13 @@ def _size(text: str) -> int:
 
 
 def chunks(values: Iterable[str]) -> Iterator[list[str]]:
-    """Without repetitions, as many as one statement takes."""
-    return slices(dict.fromkeys(values), BATCH)
+    """Without repetitions and without what no column holds, as many as one statement takes."""
+    return slices(filter(is_text, dict.fromkeys(values)), BATCH)
+
+
+def is_text(value: str) -> bool:
+    """Whether every database can hold a text: not with NUL, and not with half of a character."""
+    try:
+        return "\0" not in value and (value.isascii() or bool(value.encode()))
+    except UnicodeEncodeError:
+        return False

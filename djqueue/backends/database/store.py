@@ -13,7 +13,7 @@ from django.db import connections
 
 from djqueue.backends import stores
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
-from djqueue.backends.database.rows import BATCH, BATCH_BYTES, NewRow, chunks, micros, state_of
+from djqueue.backends.database.rows import BATCH, BATCH_BYTES, NewRow, chunks, is_text, micros, state_of
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import Dialect
 from djqueue.backends.entries import DELAYED, LEASED, READY
@@ -70,9 +70,9 @@ class DatabaseStore(BaseStore):
         """The prefix of the keys that are bounded in number ("": none), and how many of them are kept."""
 
     def key(self, key: str) -> str:
-        """The key in the table: with the queue's name, hashed if it would be too long."""
+        """The key in the table: with the queue's name, hashed if no column holds it, or if it would be too long."""
         whole = self.prefix + key
-        if len(whole) <= LONGEST_KEY and "\0" not in whole:
+        if len(whole) <= LONGEST_KEY and is_text(whole):
             return whole
         return f"{self.prefix}#{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()}"
 

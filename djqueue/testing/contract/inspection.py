@@ -54,6 +54,15 @@ class InspectContract(Contract):
         queue.complete([lease])
         assert queue.find(made["held"].id) is None
 
+    def test_an_id_that_no_message_can_have_is_that_of_none(self):
+        queue = self.queue("inspect")
+        put(queue, "ready")
+        for id in ("\0", "a\0b", "\ud800", "x" * 1000):
+            assert queue.find(id) is queue.failed.find(id) is queue.history_of(id) is None
+            assert queue.store.get(f"result:{id}") is None
+            changed = queue.remove([id]), queue.requeue([id]), queue.reprioritise([id], 5), queue.amend(id, b"", b"new")
+            assert changed == (0, 0, 0, False)
+
     def test_remove_takes_what_waits_and_never_what_is_leased(self):
         queue = self.queue("inspect")
         made = put(queue, "held", "ready", "kept") | put(queue, "later", delay=60)

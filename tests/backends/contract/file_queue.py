@@ -6,6 +6,7 @@ import secrets
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import islice
 from math import inf
 from pathlib import Path
@@ -181,7 +182,7 @@ class FileQueue(LeasedQueue):
             yield self.now()
 
     def _path(self, id):
-        return self.folder / id.encode().hex()
+        return self.folder / sha256(id.encode(errors="surrogatepass")).hexdigest()
 
     def _read(self, path):
         return pickle.loads(path.read_bytes()) if path.exists() else None
