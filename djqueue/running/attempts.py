@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from djqueue.backends.base import BaseQueue, Entry, Fact
 from djqueue.messages.failures import errors_of
 
+T = TypeVar("T")
+
 KEPT = 7 * 86_400.0
 """Seconds for which it is noted who began an attempt."""
 MOST = 100
-"""How many attempts of one message are looked up: the latest."""
+"""How many attempts of one message are told: the first one and the latest."""
 UNKNOWN = "unknown"
 """The worker of an attempt that nobody noted: it was over at once, or its process was killed."""
 
@@ -35,17 +37,25 @@ def note(queue: BaseQueue, begun: Iterable[tuple[Entry, Attempt]]) -> None:
 
 
 def attempts_of(queue: BaseQueue, entry: Entry, count: int) -> list[Attempt]:
-    """The first ``count`` attempts at a message, as far as the store and the errors of the entry tell of them.
+    """The attempts at a message that are told, of ``count``, as far as the store and the errors of the entry know them.
 
     Attempts from before the message was requeued do not count.
     """
-    known = _failed(entry) | _noted(queue, entry, count)
-    return [known.get(number, NOBODY) for number in range(1, count + 1)]
+    if count < 1:
+        return []
+    numbers = told(range(1, count + 1))
+    known = _failed(entry) | _noted(queue, entry, numbers)
+    return [known.get(number, NOBODY) for number in numbers]
 
 
-def _noted(queue: BaseQueue, entry: Entry, count: int) -> dict[int, Attempt]:
-    numbers = range(max(1, count - MOST + 1), count + 1)
-    if not numbers or "facts" not in queue.features:
+def told(all_of_them: Sequence[T]) -> list[T]:
+    """The first one and the latest, if there are more than :data:`MOST`: a message may be tried without end."""
+    few = len(all_of_them) <= MOST
+    return [*all_of_them] if few else [all_of_them[0], *all_of_them[1 - MOST :]]
+
+
+def _noted(queue: BaseQueue, entry: Entry, numbers: Sequence[int]) -> dict[int, Attempt]:
+    if "facts" not in queue.features:
         return {}
     found = queue.store.get_many([_key(entry.id, number) for number in numbers])
     return {

@@ -26,7 +26,7 @@ from djqueue.messages.failures import begin_at_the_command, kind_of, release, te
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settled
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
-from djqueue.running.attempts import Attempt, attempts_of
+from djqueue.running.attempts import Attempt, attempts_of, told
 from djqueue.running.context import Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
@@ -180,12 +180,12 @@ def _conclude(
             verdicts[job.place] = _kept(queue, leases[job.place], job, verdicts[job.place])
     if len(verdicts) == 1 and not controls[0].given_up and report_done(queue, leases[0].entry, verdicts[0]):
         return
-    told = []
+    shown = []
     for place, verdict in enumerate(verdicts):
         if reports.isEnabledFor(verdict.outcome.effect.level) and not controls[place].given_up:
-            told.append((leases[place], verdict))
-    if told:
-        context.run(report_together, queue, told)  # in the context of the run: log filters find its metadata
+            shown.append((leases[place], verdict))
+    if shown:
+        context.run(report_together, queue, shown)  # in the context of the run: log filters find its metadata
 
 
 # ---- on an event loop that many messages share: a thread begins each, as that may ask stores, and the loop runs it
@@ -345,7 +345,7 @@ def _not_run(job: Job, verdict: Verdict) -> Verdict:
 def note_attempts(queue: BaseQueue, entry: Entry, policy: Policy, control: Control) -> None:
     """Have the control know the attempts at a call through Django's tasks, this one too."""
     if (earlier := _earlier(queue, entry, policy)) is not None:
-        control.attempts = [*earlier, Attempt(control.owner, control.started)]
+        control.attempts = told([*earlier, Attempt(control.owner, control.started)])
 
 
 def _earlier(queue: BaseQueue, entry: Entry, policy: Policy) -> Sequence[Attempt] | None:

@@ -1,13 +1,16 @@
 """What a task's result says from its call to its end, on each backend."""
 
+import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from djqueue import Result, queues
+from djqueue.running.attempts import MOST
 from djqueue.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from djqueue.tasks.results import ID
-from tests.support.consumer import run_one
+from tests.support.consumer import claim_one, run_one
 from tests.tasks import tasks
 
 READY, RUNNING = TaskResultStatus.READY, TaskResultStatus.RUNNING
@@ -95,3 +98,16 @@ def test_what_others_wrote_of_an_attempt_changes_no_task(queue, note):
 def test_a_task_for_the_last_moment_of_the_calendar_can_be_told(queue):
     result = tasks.add.using(run_after=datetime.max.replace(tzinfo=UTC)).enqueue(1)
     assert tasks.add.get_result(result.id).status == READY
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_of_very_many_attempts_the_first_and_the_latest_are_told(queue):
+    result = tasks.add.enqueue(1)
+    lease = claim_one(queue)
+    queue.release([replace(lease, entry=replace(lease.entry, attempts=200_000))])
+    began = time.process_time()
+    run_one(queue)
+    result.refresh()
+    assert (result.status, len(result.worker_ids)) == (SUCCESSFUL, MOST)
+    assert result.worker_ids[-1] != "unknown"
+    assert time.process_time() - began < 0.5
