@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -22,9 +23,11 @@ class Kind(NamedTuple):
 
     accepts: Callable[[Any], bool]
     words: str
+    keys: Mapping[str, Any] = MappingProxyType({})
+    """Of a dictionary: the Kind of each key that it may have."""
 
     def or_none(self) -> Kind:
-        return Kind(lambda value: value is None or self.accepts(value), f"{self.words}, or None")
+        return Kind(lambda value: value is None or self.accepts(value), f"{self.words}, or None", self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,7 @@ _HISTORY = Kind(
     _is_history,
     "a dictionary of 'age' (seconds, or a timedelta), 'count' (a whole number, at least 2), 'arguments' and 'value' "
     "(True or False)",
+    _OF_HISTORY,
 )
 
 WORKER_EMPTY: dict[str, tuple[type, float]] = {
@@ -276,3 +280,9 @@ def _config(alias: str, given: Mapping[str, Any]) -> QueueConfig:
         given.get("OPTIONS", {}),
         given.get("THROTTLE"),
     )
+
+
+def task_backends() -> list[str]:
+    """The aliases in TASKS, Django's setting, whose backends are of djqueue."""
+    given = getattr(settings, "TASKS", {})
+    return [alias for alias, params in given.items() if str(params.get("BACKEND")).startswith("djqueue.")]

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import accumulate
 from types import ModuleType
 
@@ -44,6 +45,13 @@ def is_discovered(path: str) -> bool:
     return any(path == f"{app.name}.{module}" for app, module in _discoverable())
 
 
+def modules_nowhere() -> list[str]:
+    """The names in QUEUE_MODULES, beside the usual ones, that are of a module in no installed app."""
+    usual = conf.SETTINGS["QUEUE_MODULES"].default
+    found = {module for app, module in _discoverable() if module_has_submodule(app.module, module)}
+    return [name for name in _names("QUEUE_MODULES") if name not in found and name not in usual]
+
+
 def _discoverable() -> Iterator[tuple[AppConfig, str]]:
     modules = _names("QUEUE_MODULES")
     return ((app, module) for app in apps.get_app_configs() if app.name != OWN_APP for module in modules)
@@ -56,6 +64,18 @@ def is_importable(path: str) -> bool:
     """Whether a module may be imported for a command: in the package of an installed app, or below QUEUE_IMPORT."""
     packages = {name for app in apps.get_app_configs() for name in (app.name, app.module.__name__)}
     return any(path == package or path.startswith(f"{package}.") for package in packages | {*_names("QUEUE_IMPORT")})
+
+
+def packages_nowhere() -> list[str]:
+    """The names in QUEUE_IMPORT of packages that there are not. The packages around them are imported."""
+    return [name for name in _names("QUEUE_IMPORT") if not _is_there(name)]
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except Exception:  # of a package around it, which may raise anything
+        return False
 
 
 def is_findable(name: str) -> bool:

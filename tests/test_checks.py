@@ -225,6 +225,10 @@ def test_e003_an_unknown_key():
     only("E003", found(QUEUES={"mail": {"STORE": store}}), "QUEUES['mail']['STORE']", hint="'CONNECTION'")
 
 
+def test_e003_an_unknown_key_of_the_history():
+    only("E003", found(QUEUE_HISTORY={"ages": 60, "count": 100}), "QUEUE_HISTORY", "'ages'", hint="did you mean 'age'")
+
+
 def test_e004_an_unknown_option():
     messages = found(QUEUES={"default": {"CLASS": REDIS, "OPTIONS": {"PREFX": "a"}}})
     only("E004", messages, "QUEUES['default']['OPTIONS']", "'PREFX'", hint="did you mean 'PREFIX'?")
@@ -303,7 +307,7 @@ BAD_VALUES = {
     "QUEUE_UNKNOWN_AFTER": [-1, "1h"],
     "QUEUE_MAX_ERRORS": [0, 1.5],
     "QUEUE_MAX_ERROR_AGE": [0, "7d"],
-    "QUEUE_HISTORY": [True, {"age": 0}, {"count": 1}, {"ages": 60}, {"value": 1}],
+    "QUEUE_HISTORY": [True, {"age": 0}, {"count": 1}, {"value": 1}],
     "QUEUE_MAX_POLL_INTERVAL": [0],
     "QUEUE_CONSUMER_PREFIX": [None],
     "QUEUE_LEASE": ["60"],
@@ -318,7 +322,11 @@ BAD_VALUES = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD_VALUES.items() for value in values])
 def test_e007_a_bad_value(name, value):
     with without("QUEUES"):
-        only("E007", found(**{name: value}), name, repr(value))
+        told = found(**{name: value})
+    if isinstance(value, dict):
+        [(key, value)] = value.items()
+        name = f"{name}[{key!r}]"
+    only("E007", told, f"{name} is {value!r}")
 
 
 def test_e007_an_environment_variable_that_cannot_be_read_or_makes_no_sense(monkeypatch):
@@ -556,6 +564,17 @@ def test_w007_a_schedule_in_a_module_that_is_not_imported_at_the_start():
         only("W007", told, f"{__name__}.paint", hint="commands.py or tasks.py of its app")
         with override_settings(QUEUE_MODULES=["commands", "test_checks"]):
             assert "W007" not in ids(run_checks(tags=["djqueue"]))
+
+
+@pytest.mark.parametrize(
+    ("setting", "names", "wrong"),
+    [
+        ("QUEUE_MODULES", ["commands", "tasks", "jobs"], "'jobs'"),
+        ("QUEUE_IMPORT", ["tests", "tests.nowhere", "no_such.jobs", "sys"], "'tests.nowhere', 'no_such.jobs'"),
+    ],
+)
+def test_w008_a_place_that_there_is_not(setting, names, wrong):
+    only("W008", found(**{setting: names}), f"{setting} names {wrong}: no ")
 
 
 # ---- servers

@@ -94,6 +94,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
         "No consumer knows the schedule of {commands}: its module is not imported at the start.",
         "Import its module in {modules} of its app, or add the module's name to QUEUE_MODULES.",
     ),
+    "W008": ("{where} names {names}: {why}.", "Correct it, or leave it out."),
     "W010": (
         "The schedule of {command}, {schedule}, has no minute: it is due at each minute of the times that it names.",
         "Give minute=0, or minute='*' if each minute is meant.",

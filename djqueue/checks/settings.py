@@ -15,6 +15,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks import TAG, near_or_moved, say
+from djqueue.discovery import modules_nowhere, packages_nowhere
 from djqueue.exceptions import InvalidQueueError
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
@@ -36,15 +37,26 @@ def check_names(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
 
 @register(TAG)
 def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
-    """E007, E013."""
+    """E003, E007, E013."""
     for name, setting in conf.SETTINGS.items():
         if not is_valid(name):
             variable = conf.variable_of(name)
             where = f"The environment variable {variable}" if variable else name
             value = os.environ[variable] if variable else conf.get(name)
-            yield say("E007", where=where, value=repr(value), wanted=setting.kind.words)
+            if setting.kind.keys and isinstance(value, Mapping):
+                yield from _keys(where, value, setting.kind.keys)
+            else:
+                yield say("E007", where=where, value=repr(value), wanted=setting.kind.words)
     if is_valid("QUEUE_SERIALIZER") and not accepted(conf.get("QUEUE_SERIALIZER")):
         yield say("E013", where="QUEUE_SERIALIZER", serializer=conf.get("QUEUE_SERIALIZER"))
+
+
+def _keys(where: str, given: Mapping, kinds: Mapping[str, conf.Kind]) -> Iterator[CheckMessage]:
+    """What is wrong with a setting that is a dictionary, by key."""
+    yield from _unknown(where, given, kinds)
+    for key, kind in kinds.items():
+        if key in given and not kind.accepts(given[key]):
+            yield say("E007", where=f"{where}[{key!r}]", value=repr(given[key]), wanted=kind.words)
 
 
 def is_valid(name: str) -> bool:
@@ -271,11 +283,20 @@ def check_schedules(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
             yield say("W010", command=command.name, schedule=schedule)
 
 
+NOWHERE = {
+    "QUEUE_MODULES": "no installed app has a module of that name",
+    "QUEUE_IMPORT": "no package of that name can be imported",
+}
+
+
 @register(TAG)
 def check_places(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
-    """W006, W007."""
+    """W006, W007, W008."""
     if not (is_valid("QUEUE_MODULES") and is_valid("QUEUE_IMPORT")):
         return
+    for name, missing in (("QUEUE_MODULES", modules_nowhere()), ("QUEUE_IMPORT", packages_nowhere())):
+        if missing:
+            yield say("W008", where=name, names=", ".join(map(repr, missing)), why=NOWHERE[name])
     if unfound := [command.name for command in registry.unfound()]:
         yield say("W006", commands=", ".join(unfound))
     if unscheduled := [command.name for command in registry.unscheduled()]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -329,12 +329,17 @@ KEYED = frozenset(option.name for option in _ALL if option.value)
 WHOLES = frozenset(name for option in PARTS for name in option.part_of)
 
 
-def changes_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a policy that options set. Raises TypeError or ValueError that names the option."""
-    for name in sorted(given.keys() - OPTIONS.keys()):
+def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
+    """Raises TypeError for names that are not among the known options."""
+    for name in sorted(name for name in given if name not in known):
         if elsewhere := option_hint(name):
             raise TypeError(f"Unknown option {name!r}: {elsewhere}.")
-        raise TypeError(f"Unknown option {name!r}; {near_and_all(name, sorted(OPTIONS))}")
+        raise TypeError(f"Unknown option {name!r}; {near_and_all(name, sorted(known))}")
+
+
+def changes_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a policy that options set. Raises TypeError or ValueError that names the option."""
+    refuse_unknown(given, OPTIONS)
     changes: dict[str, Any] = {}
     for name, value in given.items():
         if OPTIONS[name].instead in given:

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from types import NoneType
 from typing import Any, cast
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error, Warning
-from django.core.signals import setting_changed
+from django.core.checks import CheckMessage
 from django.db import transaction
 
 from djqueue import conf
@@ -22,8 +22,8 @@ from djqueue.exceptions import NotSupported, UnknownCommand
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
 from djqueue.results import Result
+from djqueue.tasks.checks import check_apps, check_options, check_queues
 from djqueue.tasks.compat import (
-    PACKAGE,
     BaseTaskBackend,
     InvalidTask,
     InvalidTaskBackend,
@@ -35,20 +35,13 @@ from djqueue.tasks.compat import (
     task_enqueued,
 )
 from djqueue.tasks.declaring import DjqueueTask, TaskDeclarer
+from djqueue.tasks.options import SharedOptions, refuse_what_tasks_lack, shared_options
 from djqueue.tasks.results import ID, find, moment_of, task_result
 from djqueue.tasks.running import OBSERVER, function_of, send
-from djqueue.utils import near_and_all
 from djqueue.wiring import queues
 
 RESULT_TTL = 86_400.0
 """Seconds for which the result of a task is kept, unless an option or a setting says otherwise."""
-OF_THE_TASK = {
-    "priority": "give it to the decorator, or to using()",
-    "run_after": "it is for one call: give it to using()",
-    "batch": "a task is given one call at a time; a function of batches is a queue_command",
-    "idle_timeout": "it is for the classes of BatchCommand",
-}
-"""Options that the tasks of a backend cannot share, and where they go."""
 
 
 class TaskCommand(Command):
@@ -76,14 +69,18 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     supports_async_task = True
     supports_defer = True
 
-    def __init__(self, alias: str, params: dict[str, Any]):
-        super().__init__(alias, params)
-        _policy_of(alias, self.options)  # so that what cannot be is refused here
-
     @property
     def policy(self) -> Policy:
-        """The options of all of its tasks."""
-        return _policy_of(self.alias, self.options)
+        """The options of all of its tasks; the defaults if OPTIONS cannot be used, as long as nothing is enqueued."""
+        return self._shared.policy
+
+    @property
+    def _shared(self) -> SharedOptions:
+        return shared_options(self.alias, self.options)
+
+    def _refuse_wrong_options(self) -> None:
+        if refusal := self._shared.refusal:
+            raise InvalidTaskBackend(refusal)
 
     # ---- what it can do: as much as each of its queues
 
@@ -96,14 +93,12 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         return self._all_can("facts", "inspect")
 
     def _all_can(self, *features: str) -> bool:
-        """Whether all queues have these features. Before the models are loaded no queue is made: then it is not known,
-        and what cannot be is refused when the task is enqueued, and by ``manage.py check``."""
-        return not apps.models_ready or all(queue.features.issuperset(features) for queue in self.served())
+        """Whether all queues have these features, as far as it is known."""
+        return all(queue.features.issuperset(features) for queue in map(_queue_of, self._aliases()) if queue)
 
-    def served(self) -> list[BaseQueue]:
+    def _aliases(self) -> list[str]:
         """The queues of its tasks: those of ``QUEUES``, or all if it takes tasks of any queue."""
-        names = self.queues or {self.policy.queue_name, *queues}
-        return [queues[alias] for alias in sorted({self.alias_of(name) for name in names})]
+        return sorted({self.alias_of(name) for name in self.queues or {self.policy.queue_name, *queues}})
 
     def alias_of(self, queue_name: str) -> str:
         """The alias of the queue for a name that a task gives."""
@@ -111,15 +106,17 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
     def validate_task(self, task: Task) -> None:
         """Raises InvalidTask, and TypeError or ValueError for options that cannot be."""
+        if not isinstance(task.run_after, datetime | NoneType):
+            raise InvalidTask(f"run_after is {task.run_after!r}: give a datetime, or delay=seconds to a djqueue.task.")
         super().validate_task(task)
         if self._kept(task) is None:
             self._refuse_what_it_cannot(task)
 
     def _refuse_what_it_cannot(self, task: Task) -> None:
         policy = self.policy_for(task)
-        if apps.models_ready:
+        if (queue := _queue_of(policy.queue_name)) is not None:
             try:
-                refuse_what_it_cannot(queues[policy.queue_name], policy)
+                refuse_what_it_cannot(queue, policy)
             except NotSupported as error:
                 raise InvalidTask(f"{task.module_path}: {error}") from None
 
@@ -128,28 +125,31 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     def policy_for(self, task: Task, base: Policy | None = None) -> Policy:
         """The options of a task. Raises TypeError or ValueError that names the option."""
         given = task.options if isinstance(task, DjqueueTask) else {}
-        _refuse_options_of_the_task(task.module_path, given)
+        refuse_what_tasks_lack(given)
         own = {"queue_name": self.alias_of(task.queue_name), "priority": int(task.priority)}
         if task.run_after is not None:
             own["run_after"] = task.run_after
         policy = (base or self.policy).using(**given, **own)
-        said = {**self.options, **given} if base is None else given  # a command has not the options of the backend
+        shared = self._shared.given
+        said = {**shared, **given} if base is None else given  # a command has not the options of the backend
         if "result_ttl" not in said and not policy.keeps_result and self._keeps(policy.queue_name):
-            policy = replace(policy, result_ttl=self.policy.result_ttl if "result_ttl" in self.options else RESULT_TTL)
+            policy = replace(policy, result_ttl=self.policy.result_ttl if "result_ttl" in shared else RESULT_TTL)
         return replace(policy, task=(self.alias, task.queue_name))
 
     @staticmethod
     def _keeps(alias: str) -> bool:
-        return not apps.models_ready or "facts" in queues[alias].features
+        queue = _queue_of(alias)
+        return queue is None or "facts" in queue.features
 
     def declare(self, task: Task) -> None:
         if apps.models_ready and not _is_of(registry.get(task.module_path), task):
             registry.register(TaskCommand(task, self.policy_for(task)))
 
     def command_of(self, task: Task) -> Command:
-        """The command that enqueues a task with its options; it is kept with the task."""
+        """The command that enqueues a task with its options; it is kept with the task. Raises InvalidTaskBackend."""
         if (kept := self._kept(task)) is not None:
             return kept
+        self._refuse_wrong_options()
         declared = _declared(task)
         policy = self.policy_for(task, self.policy if type(declared) is TaskCommand else declared.policy)
         command = declared
@@ -227,9 +227,10 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
         Raises TaskResultDoesNotExist; NotImplementedError if it may be in a queue that keeps no results.
         """
+        self._refuse_wrong_options()
         if isinstance(result_id, str) and ID.fullmatch(result_id):
-            for queue in self.served():
-                if (known := find(queue, result_id)) is not None:
+            for alias in self._aliases():
+                if (known := find(queues[alias], result_id)) is not None:
                     return task_result(known)
         if not self.supports_get_result:
             return super().get_result(result_id)
@@ -239,63 +240,22 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> Iterator[CheckMessage]:
         where = f"TASKS[{self.alias!r}]"
-        if PACKAGE == "django_tasks" and not apps.is_installed(PACKAGE):
-            yield Warning(
-                f"{where} needs the app of the package django-tasks.",
-                hint="Add 'django_tasks' to INSTALLED_APPS: its signals are logged, and its checks run, only there.",
-                id="djqueue.W401",
-            )
-        if self.policy.queue_name not in queues:
-            yield Error(
-                f"{where}['OPTIONS']['queue_name'] is {self.policy.queue_name!r}, which is not in QUEUES of djqueue.",
-                hint=f"Give an alias of QUEUES: {near_and_all(self.policy.queue_name, queues)}",
-                id="djqueue.E401",
-            )
-            return
-        for queue in self.served():
-            if lacking := {"priority", "facts", "inspect"} - queue.features:
-                yield Warning(
-                    f"{where}: the queue {queue.alias!r} ({type(queue).__name__}) lacks {', '.join(sorted(lacking))}.",
-                    hint="Tasks with a priority need the first, results of tasks the two others. Where neither is "
-                    "used, silence djqueue.W402.",
-                    id="djqueue.W402",
-                )
+        yield from check_apps(where)
+        if wrong := list(check_options(where, self._shared, [*queues])):
+            yield from wrong
+        else:
+            yield from check_queues(where, filter(None, map(_queue_of, self._aliases())))
 
 
-_known: dict[str, tuple[dict[str, Any], Policy]] = {}
-"""The options of backends as they were read: Django makes a backend anew in each context, such as that of a message."""
-
-
-def _policy_of(alias: str, options: dict[str, Any]) -> Policy:
-    """The options of all tasks of a backend. Raises InvalidTaskBackend for what cannot be one."""
-    given, policy = _known.get(alias, (None, None))
-    if policy is None or given != options:
-        policy = _checked(alias, options)
-        _known[alias] = dict(options), policy
-    return policy
-
-
-def _forget(*, setting: str, **kwargs: Any) -> None:
-    """Tasks keep their commands with these options, and settings of djqueue may say another queue for them."""
-    if setting.startswith("QUEUE"):
-        _known.clear()
-
-
-setting_changed.connect(_forget, dispatch_uid="djqueue.tasks")
-
-
-def _checked(alias: str, options: dict[str, Any]) -> Policy:
-    where = f"TASKS[{alias!r}]['OPTIONS']"
+def _queue_of(alias: str) -> BaseQueue | None:
+    """A queue, if it is known what it can do. It is not before the models are loaded, nor if settings are wrong: then
+    ``manage.py check`` tells it, and enqueueing raises it."""
+    if not apps.models_ready:
+        return None
     try:
-        _refuse_options_of_the_task(where, options)
-        return Policy.of(**options)
-    except (TypeError, ValueError) as error:
-        raise InvalidTaskBackend(f"{where}: {error}") from None
-
-
-def _refuse_options_of_the_task(where: str, given: Any) -> None:
-    for name in OF_THE_TASK.keys() & given.keys():
-        raise TypeError(f"{where} has {name!r}: {OF_THE_TASK[name]}.")
+        return queues[alias]
+    except Exception:  # a backend's class may raise anything
+        return None
 
 
 def _as_json(task: Task, call: Call) -> Call:

@@ -8,7 +8,6 @@ from datetime import UTC, date, datetime, timedelta
 from types import ModuleType
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 
 import djqueue
@@ -151,10 +150,12 @@ def test_a_task_follows_the_queues_of_the_settings(backend, settings):
 def test_other_names_share_the_queue_of_the_options(backend, settings, use):
     settings.QUEUES = backend.queues("default", "shared")
     use(OPTIONS={"queue_name": "shared"})
-    result = tasks.add.using(queue_name="reports").enqueue(1)
-    assert queues["shared"].stats().ready == 1
-    result = tasks.add.get_result(result.id)
-    assert (result.task.queue_name, result.backend) == ("reports", "default")
+    sent = {name: tasks.add.using(queue_name=name).enqueue(1) for name in ("reports", "images")}
+    assert queues["shared"].stats().ready == 2
+    run_one(queues["shared"])
+    for name, result in sent.items():
+        result = tasks.add.get_result(result.id)
+        assert (result.task.queue_name, result.backend) == (name, "default")
 
 
 @MEMORY
@@ -210,22 +211,7 @@ def test_results_are_kept_for_a_day_unless_options_say_otherwise(queue, use, set
     assert kept() == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"retry_onn": []}, "did you mean 'retry_on'"),
-        ({"retries": 1}, "retries without retry_on"),
-        ({"priority": 3}, "give it to the decorator"),
-        ({"batch": 3}, "one call at a time"),
-        ({"time_limit": "soon"}, "time_limit"),
-    ],
-)
-def test_options_that_cannot_be_are_refused_by_the_backend(use, options, said):
-    with pytest.raises(ImproperlyConfigured, match=rf"TASKS\['default'\]\['OPTIONS'\].*{said}"):
-        use(OPTIONS=options)
-
-
-@pytest.mark.parametrize(("options", "said"), [({"retry_onn": []}, "did you mean"), ({"batch": 3}, "one call")])
+@pytest.mark.parametrize(("options", "said"), [({"retry_onn": []}, "did you mean"), ({"batch": 3}, "queue_command")])
 def test_options_that_cannot_be_are_refused_by_the_decorator(options, said):
     with pytest.raises(TypeError, match=said):
         task(**options)(plain)
@@ -287,6 +273,23 @@ def test_a_task_of_another_backend_keeps_its_options_for_later(settings):
     }
     result = task(retry_on=[OSError])(plain).enqueue("now")
     assert (result.status, result.return_value) == (SUCCESSFUL, "now")
+
+
+@MEMORY
+def test_a_moment_that_is_none_is_refused(queue):
+    with pytest.raises(InvalidTask, match="run_after is 5: give a datetime"):
+        tasks.add.using(run_after=5)
+
+
+@MEMORY
+@pytest.mark.parametrize("serializer", ["pickle", "json"])
+def test_a_number_that_json_has_not_passes_as_in_django_unless_json_carries_it(queue, settings, serializer):
+    settings.QUEUE_SERIALIZER = serializer
+    if serializer == "json":
+        with pytest.raises(djqueue.exceptions.EncodeError, match="not a finite number"):
+            tasks.add.enqueue(float("inf"))
+    else:
+        assert tasks.add.get_result(tasks.add.enqueue(float("inf")).id).args == [float("inf")]
 
 
 # ---- results whose function is gone, or another one
@@ -395,13 +398,6 @@ def test_a_queue_without_results_says_so(backend, settings):
         tasks.add.get_result(result.id)
     with pytest.raises(InvalidTask, match="facts"):
         tasks.flaky.using(result_ttl=60)
-
-
-@MEMORY
-def test_the_checks_name_a_queue_that_there_is_not(queue, use):
-    ours = use(OPTIONS={"queue_name": "nowhere"})
-    [error] = ours.check()
-    assert (error.id, "'nowhere'" in error.msg) == ("djqueue.E401", True)
 
 
 @pytest.mark.backends("sqs")

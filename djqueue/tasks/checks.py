@@ -1,0 +1,61 @@
+"""What ``manage.py check`` tells of a backend of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Warning
+
+from djqueue.backends.base import BaseQueue
+from djqueue.tasks.compat import PACKAGE
+from djqueue.tasks.options import NOT_OF_A_TASK, SharedOptions
+from djqueue.utils import near_and_all
+
+NEEDED = {"priority", "facts", "inspect"}
+"""What a queue must be able to do for all that tasks have."""
+
+
+def check_apps(where: str) -> Iterator[CheckMessage]:
+    """E403, W401."""
+    if not apps.is_installed("djqueue"):
+        yield Error(
+            f"{where} is a backend of djqueue, which is not in INSTALLED_APPS.",
+            hint="Add 'djqueue' to INSTALLED_APPS: its tables, its checks and queue_consumer come with the app.",
+            id="djqueue.E403",
+        )
+    if PACKAGE == "django_tasks" and not apps.is_installed(PACKAGE):
+        yield Warning(
+            f"{where} needs the app of the package django-tasks.",
+            hint="Add 'django_tasks' to INSTALLED_APPS: its signals are logged, and its checks run, only there.",
+            id="djqueue.W401",
+        )
+
+
+def check_options(where: str, shared: SharedOptions, aliases: Collection[str]) -> Iterator[CheckMessage]:
+    """E401, E402."""
+    if shared.refusal:
+        yield Error(
+            shared.refusal,
+            hint=f"Correct or remove the option. OPTIONS takes those of queue_command, without "
+            f"{', '.join(sorted(NOT_OF_A_TASK))}.",
+            id="djqueue.E402",
+        )
+    elif (name := shared.policy.queue_name) not in aliases:
+        yield Error(
+            f"{where}['OPTIONS']['queue_name'] is {name!r}, which is not in QUEUES of djqueue.",
+            hint=f"Give an alias of QUEUES: {near_and_all(name, aliases)}",
+            id="djqueue.E401",
+        )
+
+
+def check_queues(where: str, served: Iterable[BaseQueue]) -> Iterator[CheckMessage]:
+    """W402."""
+    for queue in served:
+        if lacking := NEEDED - queue.features:
+            yield Warning(
+                f"{where}: the queue {queue.alias!r} ({type(queue).__name__}) lacks {', '.join(sorted(lacking))}.",
+                hint="Tasks with a priority need the first, results of tasks the two others. Where neither is used, "
+                "silence djqueue.W402.",
+                id="djqueue.W402",
+            )

@@ -1,0 +1,66 @@
+"""What `manage.py check` tells of TASKS, and that nothing else fails before it does."""
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from djqueue.checks.tasks import check_task_backends
+from djqueue.exceptions import InvalidQueueError
+from djqueue.tasks.compat import PACKAGE, InvalidTaskBackend, django_task, task_backends
+
+
+def plain():
+    """A task that is declared while settings are wrong."""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"retry_onn": []}, "did you mean 'retry_on'"),
+        ({"retries": 1}, "retries without retry_on"),
+        ({"priority": 3}, "give it to the decorator"),
+        ({"batch": 3}, "Declare a function that takes many at once with queue_command(batch=...)"),
+        ({"time_limit": "soon"}, "time_limit"),
+        ([], "give a dictionary"),
+    ],
+)
+def test_options_that_cannot_be_are_told_by_a_check_and_refused_when_a_task_is_enqueued(use, options, said):
+    ours = use(OPTIONS=options)
+    [error] = ours.check()
+    assert (error.id, said in error.msg) == ("djqueue.E402", True), error.msg
+    assert error.msg.startswith("TASKS['default']['OPTIONS']") and error.msg.count("OPTIONS") == 1
+    declared = django_task(plain)
+    for step in (declared.enqueue, lambda: declared.get_result("0" * 32)):
+        with pytest.raises(InvalidTaskBackend) as caught:
+            step()
+        assert str(caught.value) == error.msg
+    assert issubclass(InvalidTaskBackend, ImproperlyConfigured)
+
+
+def test_the_options_that_are_named_are_those_that_tasks_have(use):
+    [error] = use(OPTIONS={"colour": "red"}).check()
+    assert "retry_on" in error.msg
+    assert not [name for name in ("batch", "idle_timeout", "priority", "run_after") if name in error.msg]
+
+
+def test_a_queue_that_there_is_not_is_told_by_a_check(use):
+    ours = use(OPTIONS={"queue_name": "nowhere"})
+    [error] = ours.check()
+    assert (error.id, "'nowhere'" in error.msg) == ("djqueue.E401", True)
+    with pytest.raises(InvalidQueueError, match="nowhere"):
+        django_task(queue_name="reports")(plain).enqueue()
+
+
+def test_a_queue_whose_class_cannot_be_used_leaves_tasks_declared(settings):
+    settings.QUEUES = {"default": {"CLASS": "nowhere.Queue"}}
+    declared = django_task(plain)
+    assert list(task_backends["default"].check()) == [], "a check of QUEUES tells it"
+    with pytest.raises(InvalidQueueError, match="nowhere.Queue"):
+        declared.enqueue()
+
+
+def test_the_apps_that_tasks_need_are_told(settings):
+    settings.INSTALLED_APPS = []
+    expected = ["djqueue.E403", *(["djqueue.W401"] if PACKAGE == "django_tasks" else [])]
+    assert [message.id for message in task_backends["default"].check()] == expected
+    told = [message.id for message in check_task_backends()]
+    assert told == (expected if PACKAGE == "django_tasks" else []), "Django 6 has a check that asks the backends"
