@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from math import isnan
+from operator import attrgetter
 from typing import Any, NamedTuple, cast
 
-from django.conf import settings
-
+from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import LEASED
 from djqueue.enqueueing.command import Command
@@ -125,10 +124,10 @@ def _record(queue: BaseQueue, id: str) -> Record | None:
 # ---- as Django has it
 
 
-def task_result(known: Known, envelope: Envelope | None = None) -> TaskResult:
-    """The result of a message; the envelope of its body is opened here if it is not given."""
+def task_result(known: Known, envelope: Envelope | None = None, call: Arguments | None = None) -> TaskResult:
+    """The result of a message; what is not given is read from its body: the envelope, and the call."""
     envelope = envelope or _opened(known.queue, known.entry)
-    call = _arguments_of(envelope)
+    call = call or _arguments_of(envelope)
     try:
         return _made(known, envelope, call)
     except (TypeError, ValueError):  # an argument of a command may be any object
@@ -139,16 +138,17 @@ def _made(known: Known, envelope: Envelope | None, call: Arguments) -> TaskResul
     """Raises TypeError or ValueError for arguments that JSON cannot have."""
     entry = known.entry
     task = _task_of(envelope, known.queue, entry)
-    starts = [moment_of(one.started) for one in known.attempts if one.started is not None]
+    starts = [one.started for one in known.attempts if one.started is not None]
+    first = moment_of(starts[0]) if starts else None
     errors = task_errors(known.errors, known.ended, known.reason)
     result = TaskResult(
         task=task,
         id=entry.id,
         status=known.status,
         enqueued_at=moment_of(entry.created) if entry.created else None,
-        started_at=starts[0] if starts else None,
+        started_at=first,
         finished_at=None if known.finished is None else moment_of(known.finished),
-        last_attempted_at=starts[-1] if starts else None,
+        last_attempted_at=moment_of(starts[-1]) if len(starts) > 1 else first,
         args=list(call[0]),
         kwargs=call[1],
         backend=task.backend,
@@ -188,9 +188,9 @@ def _of_class(kind: type[Exception], reason: str) -> TaskError:
 
 def moment_of(seconds: float) -> datetime:
     """Epoch seconds, cut to the calendar, as Django has moments: aware in UTC, or naive and local without USE_TZ."""
-    seconds = 0.0 if isnan(seconds) else min(max(0.0, seconds), LAST)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return moment if settings.USE_TZ else datetime.fromtimestamp(seconds)
+    if not 0.0 <= seconds <= LAST:
+        seconds = LAST if seconds > LAST else 0.0  # NaN is neither less nor more
+    return datetime.fromtimestamp(seconds, UTC if conf.of_django("USE_TZ") else None)
 
 
 def _opened(queue: BaseQueue, entry: Entry) -> Envelope | None:
@@ -232,8 +232,7 @@ def _task_of(envelope: Envelope | None, queue: BaseQueue, entry: Entry) -> Task:
     declared = None if envelope is None else _declared(name)  # what is not signed imports nothing
     backend, queue_name = _named(envelope, declared, queue)
     run_after = moment_of(entry.run_at) if entry.run_at else None
-    changes = {"priority": entry.priority, "backend": backend, "queue_name": queue_name, "run_after": run_after}
-    return unchecked(declared or _placeholder(name), changes)
+    return _unchecked(declared or _placeholder(name), (entry.priority, backend, queue_name, run_after))
 
 
 def _declared(name: str) -> Task | None:
@@ -257,18 +256,18 @@ def _first_backend() -> str:
     return next(iter(task_backends.settings), "default")
 
 
-def unchecked(task: Task, changes: dict[str, Any]) -> Task:
+CHANGES = ("priority", "backend", "queue_name", "run_after")
+_changes_of = attrgetter(*CHANGES)
+
+
+def _unchecked(task: Task, changes: tuple[int, str, str, datetime | None]) -> Task:
     """A copy of a task that is not validated: settings may have changed since it was sent."""
-    if all(getattr(task, name) == value for name, value in changes.items()):
+    if _changes_of(task) == changes:
         return task
-    copy = object.__new__(type(task))
-    for name, value in _values(task, changes):
-        object.__setattr__(copy, name, value)
+    copy, values = object.__new__(type(task)), dict(zip(CHANGES, changes, strict=True))
+    for one in fields(task):
+        object.__setattr__(copy, one.name, values.get(one.name, getattr(task, one.name)))
     return copy
-
-
-def _values(task: Task, changes: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((one.name, changes.get(one.name, getattr(task, one.name))) for one in fields(task))
 
 
 def _placeholder(name: str) -> Task:

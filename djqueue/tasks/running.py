@@ -11,9 +11,11 @@ from contextvars import ContextVar
 from typing import Any
 
 from django.dispatch import Signal
+from django.utils.module_loading import import_string
 
 from djqueue import conf
 from djqueue.backends.base import Lease
+from djqueue.messages.codecs import Arguments
 from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome, Verdict, settled
 from djqueue.running.context import Job
@@ -73,7 +75,7 @@ class TaskObserver:
     """Sends Django's signals of each attempt, and makes JSON of what a task returns."""
 
     def begun(self, job: Job) -> None:
-        result, sender = running = _of_job(job)
+        result, sender = running = _of_job(job, (job.args, job.kwargs))
         _running.set(running)
         if job.control.lease is None and job.entry.attempts == 1:  # eager mode: its caller has no result yet
             send(task_enqueued, result, sender)
@@ -82,6 +84,8 @@ class TaskObserver:
 
     def returned(self, value: Any) -> Any:
         """Raises TypeError or ValueError for what cannot be kept as JSON: then the task has failed."""
+        if value is None or value is True or value is False:
+            return value
         value = normalize_json(value)
         most = conf.get("QUEUE_MAX_MESSAGE_SIZE")
         size = len(json.dumps(value, allow_nan=conf.get("QUEUE_SERIALIZER") != "json"))
@@ -110,13 +114,23 @@ def send(signal: Signal, result: TaskResult, sender: type) -> None:
     signal.send_robust(sender=sender, task_result=result)
 
 
-def _of_job(job: Job) -> tuple[TaskResult, type]:
-    """The result of an attempt that begins, and the class of its backend."""
+def _of_job(job: Job, call: Arguments | None = None) -> tuple[TaskResult, type]:
+    """The result of an attempt, and the class of its backend; the call is read from the message if it is not given."""
     attempts, errors = job.control.attempts or (), errors_of(job.entry.errors)
     known = Known(job.queue, job.entry, TaskResultStatus.READY, attempts, errors)
-    result = task_result(known, job.envelope)
-    is_known = result.backend in task_backends.settings  # this process may have other settings than the sender
-    return result, type(task_backends[result.backend]) if is_known else BaseTaskBackend
+    result = task_result(known, job.envelope, call)
+    return result, _sender(result.backend)
+
+
+def _sender(backend: str) -> type:
+    """The class of a backend. Django would make the backend anew in the context of each message."""
+    params = task_backends.settings.get(backend)
+    return BaseTaskBackend if params is None else _class(params["BACKEND"])  # the sender may have had other settings
+
+
+@functools.lru_cache
+def _class(path: str) -> type:
+    return import_string(path)  # type: ignore[no-any-return]
 
 
 def _end(result: TaskResult, job: Job, verdict: Verdict) -> None:
