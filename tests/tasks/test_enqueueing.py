@@ -17,6 +17,7 @@ from djqueue.registry import registry
 from djqueue.tasks import DjqueueTask, as_task, task
 from djqueue.tasks.compat import (
     InvalidTask,
+    InvalidTaskBackend,
     Task,
     TaskResultDoesNotExist,
     TaskResultStatus,
@@ -184,6 +185,10 @@ def test_two_backends_stand_side_by_side(queue, settings):
     run_one(queue)
     again.refresh()
     assert (again.status, again.attempts) == (FAILED, 2)
+    settings.TASKS = {"renamed": settings.TASKS["ours"]}
+    with pytest.raises(InvalidTaskBackend):
+        again.refresh()
+    assert task_backends["renamed"].get_result(again.id).status == FAILED
 
 
 @MEMORY
