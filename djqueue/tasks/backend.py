@@ -35,7 +35,7 @@ from djqueue.tasks.compat import (
     task_enqueued,
 )
 from djqueue.tasks.declaring import DjqueueTask, TaskDeclarer
-from djqueue.tasks.options import SharedOptions, refuse_what_tasks_lack, shared_options
+from djqueue.tasks.options import SharedOptions, refuse_what_tasks_lack, shared_options, why_no_names
 from djqueue.tasks.results import ID, find, moment_of, task_result
 from djqueue.tasks.running import OBSERVER, function_of, send
 from djqueue.wiring import queues
@@ -69,6 +69,10 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     supports_async_task = True
     supports_defer = True
 
+    def __init__(self, alias: str, params: dict[str, Any]):
+        self._wrong_queues = why_no_names(alias, params.get("QUEUES", []))
+        super().__init__(alias, {**params, "QUEUES": []} if self._wrong_queues else params)
+
     @property
     def policy(self) -> Policy:
         """The options of all of its tasks; the defaults if OPTIONS cannot be used, as long as nothing is enqueued."""
@@ -78,9 +82,14 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     def _shared(self) -> SharedOptions:
         return shared_options(self.alias, self.options)
 
-    def _refuse_wrong_options(self) -> None:
-        if refusal := self._shared.refusal:
-            raise InvalidTaskBackend(refusal)
+    @property
+    def _refusal(self) -> str:
+        """Why its settings cannot be used; nothing is raised before a task is enqueued, as checks have to tell it."""
+        return self._wrong_queues or self._shared.refusal
+
+    def _refuse_wrong_settings(self) -> None:
+        if self._refusal:
+            raise InvalidTaskBackend(self._refusal)
 
     # ---- what it can do: as much as each of its queues
 
@@ -98,11 +107,11 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
     def _aliases(self) -> list[str]:
         """The queues of its tasks: those of ``QUEUES``, or all if it takes tasks of any queue."""
-        return sorted({self.alias_of(name) for name in self.queues or {self.policy.queue_name, *queues}})
+        return sorted({self.alias_of(name) for name in self.queues or {self.policy.queue_name, *_known_aliases()}})
 
     def alias_of(self, queue_name: str) -> str:
         """The alias of the queue for a name that a task gives."""
-        return queue_name if queue_name in queues else self.policy.queue_name
+        return queue_name if queue_name in _known_aliases() else self.policy.queue_name
 
     def validate_task(self, task: Task) -> None:
         """Raises InvalidTask, and TypeError or ValueError for options that cannot be."""
@@ -149,7 +158,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         """The command that enqueues a task with its options; it is kept with the task. Raises InvalidTaskBackend."""
         if (kept := self._kept(task)) is not None:
             return kept
-        self._refuse_wrong_options()
+        self._refuse_wrong_settings()
         declared = _declared(task)
         policy = self.policy_for(task, self.policy if type(declared) is TaskCommand else declared.policy)
         command = declared
@@ -227,7 +236,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
         Raises TaskResultDoesNotExist; NotImplementedError if it may be in a queue that keeps no results.
         """
-        self._refuse_wrong_options()
+        self._refuse_wrong_settings()
         if isinstance(result_id, str) and ID.fullmatch(result_id):
             for alias in self._aliases():
                 if (known := find(queues[alias], result_id)) is not None:
@@ -241,10 +250,18 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     def check(self, **kwargs: Any) -> Iterator[CheckMessage]:
         where = f"TASKS[{self.alias!r}]"
         yield from check_apps(where)
-        if wrong := list(check_options(where, self._shared, [*queues])):
+        if wrong := list(check_options(where, self._refusal, self.policy, _known_aliases())):
             yield from wrong
         else:
             yield from check_queues(where, filter(None, map(_queue_of, self._aliases())))
+
+
+def _known_aliases() -> list[str]:
+    """The aliases of QUEUES; none if that is no dictionary of dictionaries, which ``manage.py check`` tells."""
+    try:
+        return [*queues]
+    except (AttributeError, TypeError):
+        return []
 
 
 def _queue_of(alias: str) -> BaseQueue | None:

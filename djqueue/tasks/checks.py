@@ -8,8 +8,9 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning
 
 from djqueue.backends.base import BaseQueue
+from djqueue.policies.policy import Policy
 from djqueue.tasks.compat import PACKAGE
-from djqueue.tasks.options import NOT_OF_A_TASK, SharedOptions
+from djqueue.tasks.options import NOT_OF_A_TASK
 from djqueue.utils import near_and_all
 
 NEEDED = {"priority", "facts", "inspect"}
@@ -32,16 +33,16 @@ def check_apps(where: str) -> Iterator[CheckMessage]:
         )
 
 
-def check_options(where: str, shared: SharedOptions, aliases: Collection[str]) -> Iterator[CheckMessage]:
-    """E401, E402."""
-    if shared.refusal:
+def check_options(where: str, refusal: str, policy: Policy, aliases: Collection[str]) -> Iterator[CheckMessage]:
+    """E401, E402. Without aliases QUEUES itself is wrong, which another check tells."""
+    if refusal:
         yield Error(
-            shared.refusal,
-            hint=f"Correct or remove the option. OPTIONS takes those of queue_command, without "
+            refusal,
+            hint="Correct or remove it. QUEUES is a list, OPTIONS a dictionary of options of queue_command, without "
             f"{', '.join(sorted(NOT_OF_A_TASK))}.",
             id="djqueue.E402",
         )
-    elif (name := shared.policy.queue_name) not in aliases:
+    elif aliases and (name := policy.queue_name) not in aliases:
         yield Error(
             f"{where}['OPTIONS']['queue_name'] is {name!r}, which is not in QUEUES of djqueue.",
             hint=f"Give an alias of QUEUES: {near_and_all(name, aliases)}",

