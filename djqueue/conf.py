@@ -114,14 +114,14 @@ _SERIALIZER = Kind(_one_of("pickle", "json"), "'pickle' or 'json'")
 LEAST_HISTORY = 2
 _OF_HISTORY = {
     "age": _duration(1, "at least a second"),
-    "count": Kind(_passes(whole, least=LEAST_HISTORY), "a whole number, at least 2"),
+    "count": Kind(_passes(whole, least=LEAST_HISTORY), "a whole number from 2 to 10**15"),
     "arguments": _FLAG,
     "value": _FLAG,
 }
 _HISTORY = Kind(
     _is_history,
-    "a dictionary of 'age' (seconds, or a timedelta), 'count' (a whole number, at least 2), 'arguments' and 'value' "
-    "(True or False)",
+    "a dictionary of 'age' (seconds, or a timedelta), 'count' (a whole number from 2 to 10**15), 'arguments' and "
+    "'value' (True or False)",
     _OF_HISTORY,
 )
 

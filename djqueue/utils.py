@@ -29,6 +29,8 @@ from django.utils import timezone
 
 LONGEST = 10**10
 """Seconds; three centuries."""
+MOST = 10**15
+"""A count that every store can keep, and every script of one."""
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -50,9 +52,11 @@ def seconds(value: object, name: str, *, least: float = 0.0) -> float:
 
 
 def whole(value: object, name: str, *, least: int) -> int:
-    """A whole number. Raises ValueError that names the argument."""
+    """A whole number that every store can count to. Raises ValueError that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} is {value!r}: give a whole number from {least}.")
+    if value > MOST:
+        raise ValueError(f"{name} is too large: give a whole number from {least} to {MOST:,}.")
     return value
 
 

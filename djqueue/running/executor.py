@@ -173,7 +173,7 @@ def _conclude(
         _tell_overrun(jobs[0], verdicts[jobs[0].place])
     if has_details():
         for job in jobs:
-            details = details_of(job.command, job.args, job.kwargs, verdicts[job.place].value)
+            details = details_of(job.command, job.args, job.kwargs, verdicts[job.place])
             verdicts[job.place] = verdicts[job.place]._replace(details=details)
     for job in jobs:
         if job.keep:
