@@ -159,7 +159,6 @@ _FIND = "use .find(id)"
 _PERIODICALLY = "use @periodic_command, or djqueue.schedules.add(...)"
 
 ON_A_QUEUE: dict[str, str] = {
-    "cancel": "use .remove([id]), or .cancel() of the result",
     "count": "use len(queue), or .stats()",
     "cron": _PERIODICALLY,
     "deferred_job_registry": _SEE,

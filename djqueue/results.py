@@ -21,7 +21,7 @@ from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.hints import ON_A_RESULT, missing
 from djqueue.messages.failures import errors_of
 from djqueue.running.context import current_message
-from djqueue.running.history import ended_of, remember_cancelled
+from djqueue.running.history import ended_of, record_of_cancelled
 from djqueue.running.result_store import (
     DONE,
     FAILED,
@@ -29,8 +29,8 @@ from djqueue.running.result_store import (
     Progress,
     ask_to_stop,
     end_of,
+    fact_of_cancelled,
     progress_of,
-    record_cancelled,
 )
 from djqueue.utils import seconds, value
 from djqueue.wiring import queues
@@ -39,6 +39,8 @@ FIRST_LOOK, LAST_LOOK = 0.005, 0.5
 """Seconds between two looks for a result: ever longer, up to this."""
 GONE_AFTER = 3.0
 """Seconds for which a message must have been nowhere before waiting ends: its result may come a moment later."""
+CONFIRMED_AFTER = 0.05
+"""Seconds between two looks for the value of a message that is done: a store of its own may have it a moment later."""
 RUNNING, UNKNOWN = "running", "unknown"
 
 
@@ -156,10 +158,10 @@ class Result:
     def get(self, timeout: float | timedelta | None = None, **unknown: Never) -> Any:
         """What the command returned; waits for it up to ``timeout`` seconds (None: as long as it takes).
 
-        Raises ResultTimeout; CommandFailed if it failed, expired, or was discarded or cancelled; NoResult if none is
-        kept; RuntimeError within a transaction that would never see it, or at whose end the message is sent, and
-        without a timeout in a command that runs in a worker: if all workers wait for each other, none ever ends;
-        TypeError or ValueError for a timeout that is no duration.
+        Raises ResultTimeout; CommandFailed if it failed, expired, or was discarded or cancelled; NoResult if what it
+        returns is not kept, at once; RuntimeError within a transaction that would never see it, or at whose end the
+        message is sent, and without a timeout in a command that runs in a worker: if all workers wait for each other,
+        none ever ends; TypeError or ValueError for a timeout that is no duration.
         """
         waiting = Waiting(self, timeout, unknown)
         while (end := waiting.look()) is None:
@@ -195,15 +197,20 @@ class Result:
         queue = self._queue
         if self.enqueued is None and queue.on_commit and transaction.get_connection(queue.on_commit).in_atomic_block:
             raise RuntimeError("cancel() of a message that is not sent yet: it is when this transaction commits.")
-        record = self._record()
-        if not queue.remove([self.id]):
+        if not self._remove():
             ask_to_stop(queue, self.id)
-            if not queue.remove([self.id]):  # the message may have gone back to the queue just now
+            if not self._remove():  # the message may have gone back to the queue just now
                 return self._not_cancelled()
-        keep = seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL")
-        record_cancelled(queue, self.id, keep, None if record is None else record.entry)
-        remember_cancelled(queue, Entry(b"", self.id, command=self.command) if record is None else record.entry)
         return Cancelled.WAITING
+
+    def _remove(self) -> bool:
+        """Whether it waited, and is gone."""
+        record, queue = self._record(), self._queue
+        entry = None if record is None else record.entry
+        keep = seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL")
+        fact = fact_of_cancelled(queue, self.id, keep, entry) if "facts" in queue.features else None
+        told = record_of_cancelled(queue, entry or Entry(b"", self.id, command=self.command))
+        return queue.cancel(self.id, fact, told)
 
     def _not_cancelled(self) -> Cancelled:
         if self._record() is not None:
@@ -217,13 +224,22 @@ class Result:
     def _kept(self) -> dict[str, Any] | None:
         return end_of(self._queue, self.id)
 
-    def _end(self, thoroughly: bool = False) -> dict[str, Any] | None:
+    def _end(self) -> dict[str, Any] | None:
         """The record of its end, or None. The record of a failure counts no more once the message is retried."""
         kept = self._kept()
-        if kept is None and thoroughly and (failed := self._failed()) is not None:
+        return None if kept is not None and kept["status"] == FAILED and self._record() is not None else kept
+
+    def _end_without_result(self) -> dict[str, Any] | None:
+        """What is known of its end where no result is kept: by the failed queue, or by the history."""
+        if self._record() is not None:
+            return None
+        if (failed := self._failed()) is not None:
             told = errors_of(failed.entry.errors)
             return {"status": FAILED, "reason": told[-1]["reason"] if told else "", "errors": told}
-        return None if kept is not None and kept["status"] == FAILED and self._record() is not None else kept
+        if (ended := ended_of(self._queue, self.id)) is None:
+            return None
+        reason = NOT_KEPT.format(self.id) if ended.status == DONE else ended.error
+        return self._kept() or {"status": ended.status, "reason": reason}  # it may have ended since the first look
 
     def _record(self) -> Record | None:
         return None if "inspect" not in self._queue.features else self._queue.find(self.id)
@@ -245,6 +261,7 @@ class Result:
             )
 
 
+NOT_KEPT = "message {} is done, and what it returned is not kept, or not any more: keep it with result_ttl."
 _WHY_LATE = {
     "ready": ". No consumer has begun it: is one running (manage.py queue_consumer) for its queue?",
     "unknown": ". No queue has it: its id may be wrong, or its transaction not committed or rolled back.",
@@ -264,23 +281,39 @@ class Waiting:
             )
         self.pause = FIRST_LOOK
         self._result = result
+        self._was_done: bool | None = None
+        """Whether the history said so at the latest look that asked it; None before the first."""
         self._timeout = None if timeout is None else seconds(timeout, "get(timeout=…)")
         self._began = self._seen = time.monotonic()
 
     def look(self) -> dict[str, Any] | None:
         """The record of its end, or None: then wait for ``pause`` seconds. Raises what :meth:`Result.get` raises."""
-        late = self.pause >= LAST_LOOK
-        end = self._result._end(thoroughly=late)
+        result, is_late = self._result, self.pause >= LAST_LOOK
+        end = result._end()
+        if end is None and (self._was_done is not False or is_late or self._left() <= 0):
+            end = result._end_without_result()
+            if self._may_come(end):
+                return None
         if end is None:
-            self._result._refuse_to_wait_for_ever()
-            result = self._result
-            is_gone = late and "inspect" in result._queue.features and result._record() is None
+            result._refuse_to_wait_for_ever()
+            is_gone = is_late and "inspect" in result._queue.features and result._record() is None
             self._refuse_to_wait_longer(is_gone)
         return end
 
+    def _may_come(self, end: dict[str, Any] | None) -> bool:
+        """Whether to look once more for what a message returned, though the history says that it is done."""
+        is_last = self._was_done or not self._result.kept or self._left() <= 0
+        self._was_done = end is not None and end["status"] == DONE
+        if is_last or not self._was_done:
+            return False
+        self.pause = min(CONFIRMED_AFTER, self._left())
+        return True
+
+    def _left(self) -> float:
+        return LAST_LOOK if self._timeout is None else self._began + self._timeout - time.monotonic()
+
     def _refuse_to_wait_longer(self, gone: bool) -> None:
-        now, id = time.monotonic(), self._result.id
-        left = LAST_LOOK if self._timeout is None else self._began + self._timeout - now
+        now, left, id = time.monotonic(), self._left(), self._result.id
         if left <= 0:
             status = self._result.status
             told = f"after {self._timeout:g} s; its status: {status}{_WHY_LATE.get(status, '')}"

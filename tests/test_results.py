@@ -320,6 +320,24 @@ class TestGet:
         with pytest.raises(NoResult):
             async_to_sync(handle.aget)()
 
+    def test_what_ended_without_a_result_is_told_at_once(self, queue, monkeypatch):
+        monkeypatch.setattr(results, "LAST_LOOK", 60)
+        quiet = say.using(result_ttl=None)
+        done, failed, dropped = forgetful(1), quiet.enqueue("fail", "because"), quiet.enqueue("discard", "not wanted")
+        run_one(queue), run_one(queue), run_one(queue)
+        for handle in (done, Result(done.id)):
+            with pytest.raises(NoResult, match="is done, and what it returned is not kept.*: keep it with result_ttl"):
+                handle.get(timeout=60)
+        for handle in (failed, Result(failed.id)):
+            with pytest.raises(CommandFailed, match="failed: because") as told:
+                handle.get(timeout=60)
+            assert [one["attempt"] for one in told.value.errors] == [1]
+        queue.failed.remove([failed.id])
+        for handle, reason in ((failed, "failed: Fail"), (dropped, "discarded: not wanted")):
+            for one in (handle, Result(handle.id)):
+                with pytest.raises(CommandFailed, match=reason):
+                    one.get(timeout=0)
+
     def test_it_does_not_wait_for_what_was_not_put(self, queue):
         echo.using(unique=True).enqueue(1)
         second = echo.using(unique=True).enqueue(1)
@@ -700,14 +718,14 @@ class TestCancel:
     def test_what_goes_back_while_it_is_cancelled_is_gone(self, queue, monkeypatch):
         """A worker hands it back between the two looks."""
         handle = echo(1)
-        lease, remove = claim_one(queue), queue.remove
+        lease, cancel = claim_one(queue), queue.cancel
 
-        def remove_late(ids):
-            removed = remove(ids)
+        def cancel_late(*args):
+            cancelled = cancel(*args)
             settle(queue, [(lease, Verdict(Outcome.RETURNED))])
-            return removed
+            return cancelled
 
-        monkeypatch.setattr(queue, "remove", remove_late)
+        monkeypatch.setattr(queue, "cancel", cancel_late)
         assert handle.cancel() is Cancelled.WAITING
         assert (handle.status, queue.claim(1)) == ("cancelled", [])
 

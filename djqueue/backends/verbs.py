@@ -105,6 +105,8 @@ class QueueVerbs:
         super().__init_subclass__(**options)
         if "exchange" not in vars(cls) and not vars(cls).keys().isdisjoint({"claim", "complete"}):
             cls.exchange = QueueVerbs.exchange  # type: ignore[method-assign]  # which calls what this class overrides
+        if "remove" in vars(cls) and "cancel" not in vars(cls):
+            cls.cancel = QueueVerbs.cancel  # type: ignore[method-assign]
 
     def __init__(self, name: str, connection: object = None, **options):
         self.name, self.connection = name, connection
@@ -540,6 +542,18 @@ class QueueVerbs:
     def remove(self, ids: Iterable[str]) -> int:
         """Delete entries that wait (never leased ones); how many."""
         raise self._cannot("remove")
+
+    def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
+        """Delete an entry that waits (never a leased one), and keep fact and record of its end; whether it did wait.
+
+        One atomic step where the backend can; this default takes three.
+        """
+        is_gone = self.remove([id]) == 1
+        if is_gone and fact is not None:
+            self.store.put_many([fact])
+        if is_gone and record:
+            self.remember([id], [record])
+        return is_gone
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         """Give an entry that waits another body if its body is still ``was``; True if so."""

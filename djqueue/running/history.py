@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.backends.history import MOMENT, bounds
 from djqueue.messages.failures import kind_of
-from djqueue.policies.outcomes import Verdict
+from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.registry import Runnable
 from djqueue.running.describing import MASK, arguments_of, value_of
 from djqueue.utils import plain, tell
@@ -34,6 +34,7 @@ class Ended(NamedTuple):
     worker: str = ""
     """The consumer that ran it: host, process and a random part."""
     attempts: int = 0
+    """How often it was begun."""
     enqueued: float = 0.0
     began: float = 0.0
     ended: float = 0.0
@@ -63,18 +64,20 @@ def record_of(lease: Lease, verdict: Verdict, owner: str = "", elapsed: float | 
         form, why = _form(verdict.outcome.effect.status, owner, entry.command), b""
         if verdict.exception is not None or verdict.reason or verdict.details:
             why = _why(verdict)
-        return form % (ended * 1e6, entry.attempts, entry.created * 1e6, ran * 1e6, why)
+        begun = entry.attempts - (verdict.outcome is Outcome.EXPIRED)  # by a claim, and it never ran
+        return form % (ended * 1e6, begun, entry.created * 1e6, ran * 1e6, why)
     except Exception as error:  # of an entry that was written by hand; what became of it counts more
         text = "No record of message %s can be made"
         tell(logger, logging.ERROR, text, plain(entry.id), exc_info=error)
         return b""
 
 
-def remember_cancelled(queue: BaseQueue, entry: Entry) -> None:
-    """Keep the record of a message that was cancelled while it waited, if its queue keeps a history."""
-    if is_kept(queue):
-        numbers = queue.now() * 1e6, entry.attempts, entry.created * 1e6, 0
-        queue.remember([entry.id], [_form(CANCELLED, "", entry.command) % (*numbers, b"cancelled before it ran\t")])
+def record_of_cancelled(queue: BaseQueue, entry: Entry) -> bytes:
+    """The record of a message that is cancelled while it waits; b"" if its queue keeps no history."""
+    if not is_kept(queue):
+        return b""
+    numbers = queue.now() * 1e6, entry.attempts, entry.created * 1e6, 0
+    return _form(CANCELLED, "", entry.command) % (*numbers, b"cancelled before it ran\t")
 
 
 def ended_of(queue: BaseQueue, id: str) -> Ended | None:
@@ -127,11 +130,14 @@ def has_details() -> bool:
     return asked is not None and (asked.arguments or asked.value)
 
 
-def details_of(command: Runnable, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> str:
-    """Arguments and value of a run as JSON, as far as QUEUE_HISTORY asks for them; "" if it does not."""
+def details_of(command: Runnable, args: tuple[Any, ...], kwargs: dict[str, Any], verdict: Verdict) -> str:
+    """Arguments and value of a run as JSON, as far as QUEUE_HISTORY asks for them; "" if it does not.
+
+    What is not done has returned no value.
+    """
     asked, told = bounds(), {}
     if asked is not None and asked.arguments:
         told["call"] = arguments_of(command, args, kwargs)
-    if asked is not None and asked.value:
-        told["value"] = MASK if command.policy.sensitive is True else value_of(value)
+    if asked is not None and asked.value and verdict.outcome is Outcome.DONE:
+        told["value"] = MASK if command.policy.sensitive is True else value_of(verdict.value)
     return json.dumps(told) if told else ""

@@ -112,12 +112,12 @@ def _is_since(asked: bytes | None, entry: Entry) -> bool:
         return False
 
 
-def record_cancelled(queue: BaseQueue, id: str, keep: float, entry: Entry | None = None) -> None:
-    """Keep for ``keep`` seconds that a message was cancelled before it ran, and the message if it is given."""
+def fact_of_cancelled(queue: BaseQueue, id: str, keep: float, entry: Entry | None = None) -> Fact:
+    """That a message is cancelled before it ran, for ``keep`` seconds; with the message if it is given."""
     told: dict[str, Any] = {"status": CANCELLED, "reason": "cancelled before it ran"}
     if entry is not None:
         told |= _whole_call(Lease(entry, claimed=queue.store.now()), Verdict(Outcome.DISCARDED))
-    queue.store.put(f"{RESULT}:{id}", _packed_end(queue, id, told), keep)
+    return Fact(f"{RESULT}:{id}", _packed_end(queue, id, told), keep)
 
 
 # ---- as bytes: signed, and good for this message alone

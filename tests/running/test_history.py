@@ -61,7 +61,7 @@ class TestAConsumer:
         told = ends(queue, *handles)
         statuses = ["done", "discarded", "failed", "failed", "expired"]
         assert [one.status for one in told] == [handle.status for handle in handles] == statuses
-        assert [one.attempts for one in told] == [1, 1, 1, 2, 1]
+        assert [one.attempts for one in told] == [1, 1, 1, 2, 0]
         assert [one.error for one in told[:4]] == ["", "not wanted", "Fail", "Hiccup"]
         assert "its ttl of 0.001 s is over" in told[4].error
         for one in told:
@@ -101,7 +101,7 @@ class TestAConsumer:
         assert exit_code(threads=1, drain=True) == 0
         told, other = ends(queue, handle, failed)
         assert (told.call, told.value) == ("whisper(word='word', secret=***)", "'WORD'")
-        assert (other.status, other.call) == ("failed", "act(how='raise', secret='\\t\\n')")
+        assert (other.status, other.call, other.value) == ("failed", "act(how='raise', secret='\\t\\n')", "")
 
 
 @BACKENDS
@@ -207,3 +207,5 @@ def test_the_setting_is_read_once(settings):
     assert bounds() is None
     with pytest.raises(ValueError, match=r"QUEUE_HISTORY\['age'\]"):
         bounds_of(settings.QUEUE_HISTORY)
+    with pytest.raises(ValueError, match=r"QUEUE_HISTORY\['count'\] is too large"):
+        bounds_of({"count": 10**30})

@@ -58,12 +58,15 @@ class History:
     def rows(self, limit: int, before: str) -> list[HistoryRow]:
         """A cursor is the seq of a row, and how many of its records were listed."""
         last, listed = map(int, before.split(".")) if before else (LAST, 0)
-        found: list[HistoryRow] = []
+        found: dict[str, HistoryRow] = {}
         while len(found) < limit and (page := self._db.run(_page, last, limit - len(found))):
-            for seq, rows in page:
-                found += rows[listed:] if seq == last else rows
+            rows = [row for seq, some in page for row in (some[listed:] if seq == last else some)]
+            again = self._db.run(_kept_again, page[0][0], {row.id for row in rows}) if last < LAST else set()
+            for row in rows:
+                if row.id not in again:
+                    found.setdefault(row.id, row)
             last, listed = page[-1][0] - 1, 0
-        return found[:limit]
+        return [*found.values()][:limit]
 
     def trim(self, most: int, age: float) -> int:
         return self._delete_oldest("at < NOW - %s", micros(age)) + self._trim_surplus(most)
@@ -96,6 +99,15 @@ def _record_of(sql: Dialect, id: str) -> str | None:
 def _page(sql: Dialect, last: int, limit: int) -> list[tuple[int, list[HistoryRow]]]:
     """Seqs of rows, and the records of each, the newest first."""
     return [(seq, _listed(seq, text)) for seq, text in sql.newest_records(last, limit)]
+
+
+def _kept_again(sql: Dialect, seq: int, ids: set[str]) -> set[str]:
+    """Those of some ids that have a record in a newer row than this one: that one counts."""
+    again: set[str] = set()
+    while ids and (rows := sql.records_within(seq, min(ids), max(ids))):
+        again |= {id for _, text in rows for id, _ in lines_of(text) if id in ids}
+        seq = rows[-1][0]
+    return again
 
 
 def _listed(seq: int, text: str) -> list[HistoryRow]:

@@ -526,6 +526,23 @@ class DatabaseQueue(LeasedQueue):
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._noted(self._db.sql.remove, chunk) for chunk in chunks(ids))
 
+    def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
+        if self.failed is None or self.store is not self._facts:
+            return super().cancel(id, fact, record)
+        kept = [] if fact is None else [self._facts.row_of(fact)]
+
+        def end(sql: Dialect, ids: Sequence[str]) -> int:
+            count = sql.remove(ids)
+            if count and kept:
+                sql.put(kept)
+            if count and record:
+                sql.keep_records([(0, id, record)])
+            return count
+
+        is_gone = self._noted(end, [id]) == 1
+        self._history.kept(int(is_gone and bool(record)))
+        return is_gone
+
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
         checked_priority(priority)
         own = priority if self._lifo else ~priority

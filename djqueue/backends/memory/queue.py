@@ -390,6 +390,10 @@ class MemoryQueue(LeasedQueue):
                 self._take_out(item)
             return len(waiting)
 
+    def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
+        with self._lock:
+            return super().cancel(id, fact, record)
+
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         with self._lock:
             same = [item for item in self._waiting([id]) if item.entry.body == was]

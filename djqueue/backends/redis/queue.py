@@ -15,7 +15,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from heapq import nlargest
 from math import inf
 from typing import Any, Self
 
@@ -39,9 +38,10 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Guard, Span, remembering
-from djqueue.backends.history import MOMENT, HistoryRow, most_records
+from djqueue.backends.history import HistoryRow, most_records
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import Link, check_server, connections, is_wrong_type
+from djqueue.backends.redis.history import Newest
 from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
 from djqueue.exceptions import InvalidQueueError
@@ -58,6 +58,8 @@ NAME_FIRST = "it comes first, RedisQueue('jobs', connection)."
 _LIKE_A_CONNECTION = re.compile(r"://|^[\w.-]+:\d{4,5}(:\d+)?$")
 READINGS = 3
 """How often at most a history is read until it did not turn meanwhile."""
+READ_AT_ONCE = 10_000
+"""Records of a history that are held at once."""
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 """Entries that a sweep looks at in one call, as the server does nothing else meanwhile; bodies may be large."""
 
@@ -333,20 +335,18 @@ class RedisQueue(LeasedQueue):
         return self._run("history_of", (protocol.text(id),))
 
     def history(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
-        """As in the contract. Each call reads all records, so pages should be large."""
-        behind = protocol.text(before)
-        rows = ((b"%b %b" % (record[:MOMENT], id), id, record) for id, record in self._records().items())
-        newest = nlargest(limit, (row for row in rows if not behind or row[0] < behind))
-        return [HistoryRow(protocol.untext(id), record, protocol.untext(cursor)) for cursor, id, record in newest]
+        """As in the contract. Each call reads all records, so pages should be large, and holds a page or two of them.
 
-    def _records(self) -> dict[bytes, bytes]:
-        """All records by id. If the hashes are turned meanwhile, some may be passed over: they are read again then."""
+        If the hashes are turned meanwhile, some may be passed over: they are read again then.
+        """
         for _ in range(READINGS):
             turns: set[bytes] = set()
-            found = dict(pair for hash in ("old", "new") for pair in self._scanned(hash, turns))
+            newest = Newest(limit, protocol.text(before))
+            for hash in ("new", "old"):
+                newest.add(self._scanned(hash, turns))
             if len(turns) == 1:
                 break
-        return found
+        return newest.rows()
 
     def _scanned(self, hash: str, turns: set[bytes]) -> Iterator[tuple[bytes, bytes]]:
         """Id and record of each record in a hash; ``turns`` gets the moments of the last turn."""
@@ -359,8 +359,9 @@ class RedisQueue(LeasedQueue):
     def trim_history(self, count: int, age: float) -> int:
         trimmed, left = self._run("trim_history", (protocol.microseconds(age / 2), count))
         if left > count:  # it was lowered
-            surplus = [protocol.text(row.id) for row in self.history(left)[count:]]
-            trimmed += sum(self._run("forget_records", some) for some in protocol.slices(surplus))
+            last = [row.cursor for row in self.history(count)][count - 1 :]  # none if another process has trimmed it
+            while last and (surplus := [protocol.text(row.id) for row in self.history(READ_AT_ONCE, last[0])]):
+                trimmed += sum(self._run("forget_records", some) for some in protocol.slices(surplus))
         return trimmed
 
     # ---- for operators
@@ -371,6 +372,15 @@ class RedisQueue(LeasedQueue):
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._run("remove", [*map(protocol.text, some)]) for some in protocol.slices(ids))
+
+    def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
+        own = fact if self.store is self._own_store else None
+        said = protocol.fact_args(own, len(self._script("cancel")[1]) + 1)
+        keys = [] if own is None else [self._keys.fact(own.key)]
+        is_gone = bool(self._run("cancel", (protocol.text(id), *_records([record]), *said), keys))
+        if is_gone and fact is not own and fact is not None:
+            self.store.put_many([fact])
+        return is_gone
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         return bool(self._run("amend", (protocol.text(id), was, data)))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 
 from django.test import override_settings
 
 from djqueue.backends.base import BaseQueue, Fact, Lease
-from djqueue.backends.history import MOMENT, MOST_AT_ONCE
+from djqueue.backends.history import MOMENT, MOST_AT_ONCE, HistoryRow
 from djqueue.testing.contract.steps import Contract, claim, entry, leased, names, put, run_out
 from djqueue.testing.patience import eventually
 
@@ -29,6 +28,15 @@ def records(queue: BaseQueue, number: int, *words: str) -> list[bytes]:
 def kept(queue: BaseQueue) -> dict[str, bytes]:
     """All records of a queue by id, the newest first."""
     return {row.id: row.record for row in queue.history(limit=10_000)}
+
+
+def listed(queue: BaseQueue, size: int) -> list[HistoryRow]:
+    """All records of a queue, read in pages of some size."""
+    found: list[HistoryRow] = []
+    while page := queue.history(size, found[-1].cursor if found else ""):
+        assert len(page) <= size
+        found += page
+    return found
 
 
 def ids(leases: Sequence[Lease]) -> list[str]:
@@ -109,7 +117,33 @@ class HistoryContract(Contract):
         last = record(queue.now(), "done")
         queue.complete([again], history=[last])
         assert queue.history_of(lease.entry.id) == last
-        assert [row.record for row in queue.history()][0] == last
+        assert [row.record for row in queue.history()] == [last]
+
+    def test_an_id_is_listed_once_whatever_the_page(self):
+        queue, (a, b, c) = self.queue("history"), sorted(entry().id for _ in "abc")
+        with override_settings(QUEUE_HISTORY={"count": 6}):
+            told = dict(enumerate(records(queue, 6)))
+            for at, some in enumerate([[a], [b], [a, c], [b], [a]]):
+                queue.remember(some, [told[at]] * len(some))
+            expected = [(a, told[4]), (b, told[3]), (c, told[2])]
+            for size in (1, 2, 10):
+                assert [(row.id, row.record) for row in listed(queue, size)] == expected
+
+    def test_what_is_cancelled_leaves_its_record_and_its_fact(self):
+        queue = self.queue("history", "inspect", "facts")
+        (held,) = leased(queue, "held")
+        waits, later = put(queue, "waits")["waits"], put(queue, "later", delay=60)["later"]
+        told = records(queue, 3)
+        fact = Fact("result:a", b"1", 60)
+        assert queue.cancel(waits.id, fact, told[0])
+        assert (queue.find(waits.id), queue.history_of(waits.id)) == (None, told[0])
+        assert queue.store.get("result:a") == b"1"
+        assert queue.cancel(later.id)
+        assert not queue.cancel(held.entry.id, Fact("result:b", b"2", 60), told[1])
+        assert not queue.cancel(waits.id, fact._replace(value=b"3"), told[2])
+        assert kept(queue) == {waits.id: told[0]}
+        assert queue.store.get_many(["result:a", "result:b"]) == [b"1", None]
+        assert (len(queue), queue.find(held.entry.id) is not None) == (0, True)
 
     def test_what_ended_without_a_lease_is_remembered(self):
         queue = self.queue("history")
@@ -127,14 +161,7 @@ class HistoryContract(Contract):
         for size in (1, 5, 2, 15):
             queue.complete(leases[at : at + size], history=told[at : at + size])
             at += size
-        found, before = [], ""
-        for _ in count():
-            page = queue.history(4, before)
-            found += page
-            if not page:
-                break
-            assert len(page) <= 4
-            before = page[-1].cursor
+        found = listed(queue, 4)
         expected = list(zip(ids(leases), told, strict=True))[::-1]
         assert [(row.id, row.record) for row in found] == expected
         assert list(queue.history(limit=0)) == []

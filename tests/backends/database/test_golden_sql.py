@@ -223,6 +223,19 @@ def recorded(queue: DatabaseQueue) -> None:
     queue.remember(["a", "b", "c"], records(queue, 3))
 
 
+def history_behind(one, two):
+    one.remember(["a"], records(one, 1))
+    recorded(one)
+    cursor = one.history(1)[0].cursor
+    return lambda: two.history(2, cursor)
+
+
+def cancel(one, two):
+    (waits,) = put(one, "a").values()
+    fact, (record,) = Fact("fact", b"value", 60.0), records(one, 1)
+    return lambda: two.cancel(waits.id, fact, record)
+
+
 def take_back(one, two):
     grant = one.store.acquire(RATE_LIMIT, 3)
     return lambda: two.store.release(RATE_LIMIT, grant, 2)
@@ -276,6 +289,7 @@ CASES: dict[str, Case] = {
     "stats": on("stats"),
     "length": on("__len__"),
     "remove": on_waiting("remove", ids),
+    "cancel": cancel,
     "remove: from a lane": on_waiting("remove", laned),
     "remove: from the failed queue": lambda one, two: (lambda gone: lambda: two.failed.remove(gone))(failed(one)),
     "reprioritise": on_waiting("reprioritise", ids, 5),
@@ -298,6 +312,7 @@ CASES: dict[str, Case] = {
     "history: remember": on("remember", ["a", "b"], [b"one", b"two"]),
     "history: history_of": on("history_of", "b", prepare=recorded),
     "history: history": on("history", 2, prepare=recorded),
+    "history: history, a later page": history_behind,
     "history: trim_history": on("trim_history", 1, 3600.0, prepare=recorded),
     "history: trim_history, nothing": on("trim_history", 3, 3600.0, prepare=recorded),
     "facts: now": on_store("now"),

@@ -7,6 +7,7 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Sum
 from django.test import override_settings
 
+from djqueue.backends.base import Fact
 from djqueue.backends.database import session
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.models import QueueHistory
@@ -92,15 +93,20 @@ def test_a_look_up_reads_the_index_alone_though_the_table_was_empty_when_it_was_
         cursor.execute(f"ANALYZE {'TABLE ' if connection.vendor == 'mysql' else ''}djqueue_history")
     for _ in range(300):
         queue.remember([entry().id], records(queue, 1))
+    cursor = queue.history(5)[-1].cursor
     with statements(queue) as found:
         queue.history_of(entry().id)
         queue.history(5)
+        queue.history(5, cursor)
     explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
     with connection.cursor() as cursor:
         cursor.execute(explain + found[0]["sql"])
         assert "djqueue_history_place" in str(cursor.fetchall())
         cursor.execute(explain + found[1]["sql"])
         plan = str(cursor.fetchall())
+        assert "last_id >=" in found[-1]["sql"]
+        cursor.execute(explain + found[-1]["sql"])
+        assert "djqueue_history_place" in str(cursor.fetchall())
     assert "Seq Scan" not in plan and "SCAN djqueue_history" not in plan, plan
 
 
@@ -144,6 +150,19 @@ def test_what_was_settled_is_settled_though_the_history_cannot_be_trimmed(queue,
     assert (held, len(claimed)) == ([first], 1)
     assert [record.levelname for record in caplog.records if "could not be trimmed" in record.message] == ["ERROR"]
     assert kept(queue) == {first.entry.id: told}
+
+
+def test_what_is_cancelled_waits_if_its_record_cannot_be_kept(queue):
+    def fail(execute, sql, *args):
+        if "INSERT INTO djqueue_history" in sql:
+            raise DatabaseError("no room")
+        return execute(sql, *args)
+
+    (waits,) = put(queue, "a").values()
+    with connections[queue.database].execute_wrapper(fail), pytest.raises(DatabaseError, match="no room"):
+        queue.cancel(waits.id, Fact("result:a", b"1", 60), records(queue, 1)[0])
+    assert queue.find(waits.id).state == "ready"
+    assert (queue.store.get("result:a"), kept(queue)) == (None, {})
 
 
 def test_records_that_make_no_sense_harm_no_others(queue):

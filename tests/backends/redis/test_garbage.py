@@ -14,6 +14,7 @@ from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
+from djqueue.testing.contract.history import records
 from djqueue.testing.contract.steps import until_now_is
 from tests.backends.redis.support import held, work
 
@@ -233,6 +234,22 @@ def test_a_key_of_a_wrong_type_is_set_aside_and_the_queue_goes_on(make, redis_cl
     told = [one for one in caplog.records if one.levelno == logging.CRITICAL]
     assert len(told) == 1 and f"{TAG}{part}" in told[0].getMessage()
     assert len(redis_client.keys(f"{TAG}{part}:*")) == 1
+
+
+@pytest.mark.parametrize("verb", ["complete", "fail", "exchange", "cancel"])
+def test_a_history_of_a_wrong_type_is_set_aside_before_anything_has_changed(queue, redis_client, verb):
+    queue.put(work(2))
+    (lease,), (told,) = queue.claim(1), records(queue, 1)
+    redis_client.set(f"{TAG}history", "x")
+    settle = {
+        "complete": lambda: queue.complete([lease], history=[told]),
+        "fail": lambda: queue.fail([lease], history=[told]),
+        "exchange": lambda: queue.exchange([lease], 1, history=[told])[0],
+        "cancel": lambda: [lease] if queue.cancel(queue.peek("ready")[0].entry.id, None, told) else [],
+    }
+    assert settle[verb]() == [lease]
+    assert [row.record for row in queue.history()] == [told]
+    assert [one.entry.body for one in queue.failed.peek("ready")] == ([b"work"] if verb == "fail" else [])
 
 
 @pytest.mark.parametrize("moderate", [False, True])

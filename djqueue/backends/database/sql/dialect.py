@@ -29,7 +29,7 @@ CAP = 100_000
 CHUNK = 5000
 """The most rows that one statement of a flush deletes."""
 PAGE = 1000
-"""The most rows of the history that one statement deletes."""
+"""The most rows of the history that one statement deletes, or reads to look for ids."""
 
 
 class Glance(NamedTuple):
@@ -695,6 +695,14 @@ class Dialect:
             "JOIN djqueue_history h ON h.seq = n.seq WHERE n.newer < %s ORDER BY h.seq DESC"
         )
         return self.rows(sql, [self.queue, last, limit, limit])
+
+    def records_within(self, after: int, least: str, greatest: str) -> list[tuple]:
+        """Seq and records of rows newer than this seq that may have ids in a range, the next PAGE of them."""
+        sql = (
+            f"SELECT seq, records FROM djqueue_history {self.by_history} WHERE queue = %s AND seq > %s "
+            "AND first_id <= %s AND last_id >= %s ORDER BY seq LIMIT %s"
+        )
+        return self.rows(sql, [self.queue, after, greatest, least, PAGE])
 
     def last_record(self) -> int:
         """The seq of the newest row, 0 without any."""

@@ -9,7 +9,7 @@ local now, step = clock(), tonumber(ARGV[6])
 local ids, at, reply = held(7, step, now)
 if #ids == 0 then return reply end
 
-if ARGV[5] ~= "" then call("HLEN", history) end -- a key of a wrong type must stop it before anything has changed
+check_history(ARGV[5])
 -- with: completing
 if step > 2 then keep_facts(at, 2) end
 keep_records(ids, at, 7, step, ARGV[5], ARGV[4], now)

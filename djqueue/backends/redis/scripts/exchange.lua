@@ -20,7 +20,7 @@ if #ARGV > 12 then
     end
   end
   if #ids > 0 then
-    if ARGV[12] ~= "" then call("HLEN", history) end -- a key of a wrong type must stop it before anything has changed
+    check_history(ARGV[12])
     -- with: completing
     keep_records(ids, at, 13, 1, ARGV[12], ARGV[11], now)
     call("HDEL", own, unpack(ids))

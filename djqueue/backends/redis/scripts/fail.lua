@@ -9,6 +9,7 @@ local now, step = clock(), tonumber(ARGV[4])
 local ids, at, reply = held(5, step, now)
 if #ids == 0 then return reply end
 
+check_history(ARGV[3])
 leave(ids)
 ring(come_back(ids, now), ARGV[1])
 finish_lanes()

@@ -7,6 +7,11 @@ local function turn_history(now)
   call("HSET", meta, "history", whole(now))
 end
 
+-- Records will be kept: a key of a wrong type must stop the script before it has changed anything.
+local function check_history(said)
+  if said ~= "" then call("HLEN", history) end
+end
+
 -- Keeps the records of entries. `said` has a line for each that was asked about, "" for none: those whose ids begin in ARGV at `first`,
 -- `step` apart. `at` has the places of the ids to keep, which ascend. One hash has `most` records at most.
 local function keep_records(ids, at, first, step, said, most, now)

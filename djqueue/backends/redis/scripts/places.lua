@@ -18,6 +18,15 @@ local function step_aside(id, envelope, now)
   return call("ZREM", ready, member(id, envelope)) == 1
 end
 
+-- Deletes an entry that waits; whether it waited.
+local function remove_waiting(id, now)
+  local envelope = call("HGET", env, id)
+  if not envelope and call("HEXISTS", body, id) == 0 or call("ZSCORE", leases, id) then return false end
+  if parsed(envelope) then step_aside(id, envelope, now) end
+  for _, hash in ipairs({own, body, env}) do call("HDEL", hash, id) end
+  return true
+end
+
 -- Moves due entries from delayed to ready or to their lanes. An entry that cannot be read is left to the next claim.
 local function promote(now, limit)
   local due = call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, limit)

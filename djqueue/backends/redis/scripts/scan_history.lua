@@ -1,6 +1,13 @@
 -- keys: meta history history_old
--- Looks at some records, in no order.
+-- Looks at some records, in no order. A record of the older hash whose id has one in the newer counts no more.
 -- Arguments: "new" or "old", which of the two hashes; the cursor; the number of records, or a few more.
 -- Answer: when the hashes were turned last; the next cursor, "0" at the end; then id and record of each.
-local found = call("HSCAN", ARGV[1] == "new" and history or history_old, ARGV[2], "COUNT", ARGV[3])
-return {call("HGET", meta, "history") or "", found[1], unpack(found[2])}
+local is_old, reply = ARGV[1] == "old", {call("HGET", meta, "history") or ""}
+local found = call("HSCAN", is_old and history_old or history, ARGV[2], "COUNT", ARGV[3])
+reply[2] = found[1]
+for i = 1, #found[2], 2 do
+  if not is_old or call("HEXISTS", history, found[2][i]) == 0 then
+    reply[#reply + 1], reply[#reply + 2] = found[2][i], found[2][i + 1]
+  end
+end
+return reply

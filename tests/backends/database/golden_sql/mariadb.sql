@@ -1380,6 +1380,32 @@ WHERE true
 COMMIT;
 
 
+-- cancel
+
+BEGIN;
+SELECT DISTINCT lane, ABS(lane_number), gate
+FROM djqueue_message
+WHERE queue = %s
+  AND id IN (%s)
+  AND lane_number <> 0;
+SELECT seq
+FROM djqueue_message FORCE INDEX (djqueue_message_id)
+WHERE queue = %s
+  AND id IN (%s)
+  AND state NOT IN (2, 4);
+DELETE m
+FROM (SELECT %s AS seq) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+WHERE true
+  AND queue = %s
+  AND state NOT IN (2, 4);
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+COMMIT;
+
+
 -- remove: from a lane
 
 BEGIN;
@@ -1744,6 +1770,18 @@ FROM (
 ) n JOIN djqueue_history h ON h.seq = n.seq
 WHERE n.newer < %s
 ORDER BY h.seq DESC;
+
+
+-- history: history, a later page
+
+-- SELECT as in: history: history
+SELECT seq, records
+FROM djqueue_history FORCE INDEX (djqueue_history_place)
+WHERE queue = %s
+  AND seq > %s
+  AND first_id <= %s
+  AND last_id >= %s
+ORDER BY seq LIMIT %s;
 
 
 -- history: trim_history

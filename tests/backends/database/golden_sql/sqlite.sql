@@ -1154,6 +1154,22 @@ DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s, %s) AND state NOT IN
 COMMIT;
 
 
+-- cancel
+
+BEGIN;
+SELECT DISTINCT lane, ABS(lane_number), gate
+FROM djqueue_message
+WHERE queue = %s
+  AND id IN (%s)
+  AND lane_number <> 0;
+DELETE FROM djqueue_message WHERE queue = %s AND id IN (%s) AND state NOT IN (2, 4);
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, %s, NOW + %s, 0)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
+INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
+COMMIT;
+
+
 -- remove: from a lane
 
 BEGIN;
@@ -1438,6 +1454,18 @@ FROM (
 ) n JOIN djqueue_history h ON h.seq = n.seq
 WHERE n.newer < %s
 ORDER BY h.seq DESC;
+
+
+-- history: history, a later page
+
+-- SELECT as in: history: history
+SELECT seq, records
+FROM djqueue_history
+WHERE queue = %s
+  AND seq > %s
+  AND first_id <= %s
+  AND last_id >= %s
+ORDER BY seq LIMIT %s;
 
 
 -- history: trim_history

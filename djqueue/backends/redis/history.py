@@ -1,0 +1,38 @@
+"""The newest records of a history on Redis, which keeps them in no order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import nlargest
+from operator import itemgetter
+
+from djqueue.backends.history import MOMENT, HistoryRow
+from djqueue.backends.redis import protocol
+
+
+class Newest:
+    """The newest of many records of a history, ``limit`` of them behind a cursor: the moment of the end, and the id."""
+
+    def __init__(self, limit: int, behind: bytes):
+        self._limit, self._behind = limit, behind
+        self._found: dict[bytes, tuple[bytes, bytes]] = {}
+        """Cursor and record by id."""
+        self._least = b""
+        """There are enough with this cursor or a greater one."""
+
+    def add(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        for id, record in pairs:
+            cursor = b"%b %b" % (record[:MOMENT], id)
+            if cursor > self._least and not (self._behind and cursor >= self._behind):
+                self._found[id] = cursor, record
+                if len(self._found) > 2 * self._limit:
+                    self._found = dict(self._best())
+                    self._least = min(cursor for cursor, _ in self._found.values()) if self._found else cursor
+
+    def rows(self) -> list[HistoryRow]:
+        return [
+            HistoryRow(protocol.untext(id), record, protocol.untext(cursor)) for id, (cursor, record) in self._best()
+        ]
+
+    def _best(self) -> list[tuple[bytes, tuple[bytes, bytes]]]:
+        return nlargest(self._limit, self._found.items(), key=itemgetter(1))
