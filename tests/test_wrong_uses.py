@@ -20,7 +20,7 @@ from django.test import override_settings
 
 from djqueue import conf, queues
 from djqueue.backends.database import session
-from djqueue.consumer import Consumer
+from djqueue.consumer import STORE_UNREACHABLE, Consumer
 from djqueue.decorators import queue_command
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import BadSignature, InvalidQueueError, StoreError, StoreUnreachable, TablesMissing
@@ -28,6 +28,7 @@ from djqueue.registry import registry
 from djqueue.running import executor, reporting
 from djqueue.utils import RareReports
 from tests.support.backends import redis_url
+from tests.support.consumer import exit_code
 
 MEMORY = "djqueue.backends.memory.MemoryQueue"
 REDIS = "djqueue.backends.redis_backend.RedisQueue"
@@ -115,6 +116,22 @@ def test_missing_tables(settings, monkeypatch, tmp_path):
     assert (type(error), str(error)) == (TablesMissing, f"Queue 'default': {text}")
     assert is_short(error)
     connection.close()
+
+
+@pytest.mark.backends("sqlite", "postgres", "mariadb")
+def test_a_consumer_that_is_newer_than_its_tables_does_not_start(backend, settings, caplog):
+    settings.QUEUES = backend.queues()
+    connection = connections[backend.alias]
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE djqueue_history RENAME TO djqueue_away")
+    try:
+        assert exit_code(drain=True) == STORE_UNREACHABLE
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE djqueue_away RENAME TO djqueue_history")
+    [told] = [one.getMessage() for one in caplog.records if one.levelname == "CRITICAL"]
+    assert "The table djqueue_history is missing in database" in told
+    assert "migration 0003_history has not run there; run manage.py migrate djqueue" in told
 
 
 @pytest.mark.django_db(transaction=True)

@@ -263,6 +263,7 @@ class _Question(threading.Thread):
             for queue in self._queues:
                 self._asked = queue
                 queue.stats()
+                queue.history_of("")  # whose table came with a migration of its own
         except Exception as error:
             if not isinstance(error, StoreError):  # which says why, and the mend
                 with suppress(Exception):  # this asks the store, which may be out of reach

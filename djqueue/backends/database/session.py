@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -156,6 +157,8 @@ PASSING = {"40P01", "40001", 1213, 1205, "database is locked", "database table i
 """What deadlocks and lock timeouts are called by PostgreSQL, MariaDB and SQLite."""
 
 
+MADE_LATER = {"djqueue_history": "0003_history"}
+"""Tables that an older version of djqueue had not, and the migration that makes each."""
 NO_SUCH_TABLE = {"42P01", 1146}
 """What PostgreSQL and MariaDB call a table that is not there."""
 
@@ -240,9 +243,15 @@ def in_our_words(connection: Any, error: DatabaseError | InterfaceError) -> Stor
         text = f"The database {alias!r} cannot be reached: {why}. {mend} in DATABASES."
         return DatabaseUnreachable(text)
     is_missing = str(error).startswith("no such table") or not NO_SUCH_TABLE.isdisjoint(_codes(error))
-    if not is_missing or "djqueue_" not in str(error):
-        return None
+    table = re.search(r"\bdjqueue_[a-z]+\b(?!\.)", str(error)) if is_missing else None
+    return None if table is None else _missing(table[0], alias)
+
+
+def _missing(table: str, alias: str) -> TablesMissing:
     database = "" if alias == "default" else f" --database {alias}"
+    if table in MADE_LATER:
+        lacks = f"The table {table} is missing in database {alias!r}: migration {MADE_LATER[table]} has not run there"
+        return TablesMissing(f"{lacks}; run manage.py migrate djqueue{database}.")
     return TablesMissing(f"The tables of djqueue are missing in database {alias!r}: run manage.py migrate{database}.")
 
 
