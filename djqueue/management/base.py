@@ -6,7 +6,7 @@ import os
 import textwrap
 from argparse import PARSER, Action, ArgumentParser
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, DjangoHelpFormatter
 
@@ -52,6 +52,7 @@ class OperatorCommand(BaseCommand):
             if action.dest == "verbosity" and self.verbosity:
                 action.help, action.metavar = self.verbosity, "LEVEL"
         add_last(parser, self.examples, own={"verbosity"} if self.verbosity else ())
+        explain_dashes(parser)
         return parser
 
     def execute(self, *args: Any, **options: Any) -> Any:
@@ -63,6 +64,17 @@ class OperatorCommand(BaseCommand):
     def paint(self, text: str, role: str) -> str:
         """A text in the colour of a role of Django's palette, if the output is a terminal that shows colours."""
         return getattr(self.style, role)(text) if role and self._is_colored else text
+
+
+def explain_dashes(parser: ArgumentParser) -> None:
+    """Have the error of an option that lacks its value say that ``--since -5m`` lacks it too."""
+    usual = parser.error
+
+    def error(message: str) -> NoReturn:
+        hint = " that does not begin with -: 5m, not -5m" if message.endswith("expected one argument") else ""
+        usual(message + hint)
+
+    parser.error = error  # type: ignore[method-assign]
 
 
 def add_last(parser: ArgumentParser, examples: str = "", own: Collection[str] = ()) -> None:

@@ -40,6 +40,7 @@ REASON = 120
 """Characters of a reason in a table."""
 LEAST_PART = 4
 """Characters of an id that stand for it, of its beginning, its end, or the short form, if they fit no other."""
+AN_ID = f"its id, or {LEAST_PART} or more characters of it: the first, the last, or the first of those that are listed"
 
 Found = tuple[BaseQueue, Record]
 
@@ -59,7 +60,8 @@ def _text(text: str) -> str:
     return text
 
 
-def _is_named(name: str, wanted: str) -> bool:
+def is_named(name: str, wanted: str) -> bool:
+    """Whether a dotted name, or the last part of it, is what is asked for; in whatever case, * is any text."""
     name, wanted = name.casefold(), wanted.casefold()
     return bool(name) and (fnmatchcase(name, wanted) or fnmatchcase(name.rpartition(".")[2], wanted))
 
@@ -76,6 +78,12 @@ _FILTERS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "newer": ("AGE", span, "only what failed since"),
 }
 """The arguments of a filter, as argparse knows them: metavar, type and help."""
+
+
+def add_filter(parser: ArgumentParser, name: str) -> None:
+    """Let a command take one of the arguments of a filter."""
+    metavar, type, help = _FILTERS[name]
+    parser.add_argument(f"--{name}", metavar=metavar, type=type, help=help)
 
 
 class Filter:
@@ -97,8 +105,8 @@ class Filter:
         """Whether a message is selected; ``now`` by its queue's clock."""
         asked, entry = self._asked, record.entry
         return (
-            ("command" not in asked or _is_named(entry.command, asked["command"]))
-            and ("exception" not in asked or _is_named(last(entry, "exception"), asked["exception"]))
+            ("command" not in asked or is_named(entry.command, asked["command"]))
+            and ("exception" not in asked or is_named(last(entry, "exception"), asked["exception"]))
             and ("reason" not in asked or asked["reason"].casefold() in about(entry).casefold())
             and ("older" not in asked or 0 < failed_at(record) < now - asked["older"])
             and ("newer" not in asked or failed_at(record) >= now - asked["newer"])
@@ -106,8 +114,8 @@ class Filter:
 
     @staticmethod
     def add_arguments(parser: ArgumentParser) -> None:
-        for name, (metavar, type, help) in _FILTERS.items():
-            parser.add_argument(f"--{name}", metavar=metavar, type=type, help=help)
+        for name in _FILTERS:
+            add_filter(parser, name)
 
 
 # ---- What is there
@@ -130,18 +138,20 @@ def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQue
 
 
 def found_by(queues: Iterable[BaseQueue], parts: Iterable[str]) -> dict[str, list[Found]]:
-    """The messages whose ids begin or end with each of these texts, or whose last eight characters begin with it.
-
-    None for a text of less than four characters.
-    """
+    """The messages for whose ids each of these texts stands; none for a text of less than four characters."""
     found: dict[str, list[Found]] = {part: [] for part in parts}
     asked = tuple(part for part in found if len(part) >= LEAST_PART)
     for one in picked(queues, Filter({})) if asked else ():
-        id = one[1].entry.id
         for part in asked:
-            if id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part):
+            if is_part(part, one[1].entry.id):
                 found[part].append(one)
     return found
+
+
+def is_part(part: str, id: str) -> bool:
+    """Whether a text stands for an id: for its beginning, its end, or the beginning of the end that is listed."""
+    is_long_enough = len(part) >= LEAST_PART
+    return is_long_enough and (id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part))
 
 
 def _records(queue: BaseQueue) -> Iterator[Record]:

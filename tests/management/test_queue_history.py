@@ -91,9 +91,11 @@ def test_the_table_is_for_people(queue, ended):
 def test_filters(queue, ended):
     assert found("--status", "failed", "--status", "done") == ["lost", "paid"]
     assert found("--command", "shop.commands.p*") == found("--command", "paid") == ["paid"]
+    assert found("--command", "SHOP.*.P?ID") == found("--command", "Paid") == ["paid"]
     assert found("--command", "shop") == []
+    assert found("--exception", "oserror") == found("--exception", "os*") == ["lost"]
     assert found("--limit", "2") == ["lost", "odd"]
-    assert found("--since", "1h") == list(ENDS)[::-1]
+    assert found("--since", "1h") == found("--newer", "1h") == list(ENDS)[::-1]
     assert found("--since", "2030-01-01") == found("--since", "2030-01-01T00:00:00Z") == []
     assert found("--since", datetime.fromtimestamp(queue.now() - 60, UTC).isoformat()) == list(ENDS)[::-1]
     assert found("-q", "mail") == []
@@ -104,6 +106,9 @@ def test_filters(queue, ended):
 def test_one_message_by_its_id_or_a_part_of_it(queue, ended):
     assert found("--id", "id-of-late") == found("--id", "late") == ["late"]
     assert found("--id", "id-of") == list(ENDS)[::-1]
+    assert found("--id=-of-") == ["lost", "late", "paid"]  # as their last eight characters begin
+    assert found("--id", "id-") == []
+    assert "at least 4 characters" in run("--id", "id-")
     assert found("--id", "nobody") == []
     assert found("--id", "id-of-late", "--status", "done") == []
 
@@ -138,5 +143,8 @@ def test_what_cannot_be_is_refused(queue, settings):
         told = failure("--since", when)
         assert "no age" in told and "2030-01-31T12:00" in told
     assert all(status in failure("--status", "lost") for status in STATUSES)
+    settings.QUEUE_HISTORY = None
+    assert run().startswith("QUEUE_HISTORY keeps no records: give it 'age' and 'count'")
     settings.QUEUES = {"default": {"CLASS": TOY, "CONNECTION": {}}}
+    assert "expected one argument that does not begin with -: 5m, not -5m" in failure("--since", "-5m")
     assert failure() == "'default' (ToyQueue) keeps no history: its backend cannot."

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
-from djqueue.management.base import HelpFormatter, OperatorCommand
+from djqueue.management.base import HelpFormatter, OperatorCommand, explain_dashes
 from djqueue.management.tables import (
     NONE,
     able,
@@ -41,7 +41,6 @@ HELP = {
     "export": "all that is known of each message, in lines of JSON",
 }
 WHICH = "They are those of the ids given, or those that a filter selects, or with --all all of them."
-AN_ID = "its id, or four or more characters of it: the first, the last, or the first of those that list shows"
 MOST_CANDIDATES = 10
 
 
@@ -65,7 +64,7 @@ class Command(OperatorCommand):
         verbs = parser.add_subparsers(dest="verb", required=True, metavar=f"{{{','.join(HELP)}}}", title="verbs")
         of = {verb: self._verb(verbs, verb, text) for verb, text in HELP.items()}
         of["list"].add_argument("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
-        of["show"].add_argument("id", help=AN_ID)
+        of["show"].add_argument("id", help=failed.AN_ID)
         of["show"].add_argument(
             "--arguments",
             action="store_true",
@@ -75,7 +74,7 @@ class Command(OperatorCommand):
         export("-o", "--output", metavar="FILE", help="a new file, for its owner's eyes (default: stdout)")
         export("--with-body", action="store_true", help="with the encoded arguments; they may be secret")
         for verb in ("retry", "delete"):
-            of[verb].add_argument("ids", nargs="*", metavar="id", help=AN_ID)
+            of[verb].add_argument("ids", nargs="*", metavar="id", help=failed.AN_ID)
             of[verb].add_argument("--all", action="store_true", help="every message in the failed queues chosen")
             of[verb].add_argument("--dry-run", action="store_true", help="say how many, and leave them where they are")
         for verb, one in of.items():
@@ -92,6 +91,7 @@ class Command(OperatorCommand):
         description = f"{text[0].upper()}{text[1:]}. {WHICH if verb in ('retry', 'delete') else ''}"
         given: Any = {"help": text, "description": description, "formatter_class": HelpFormatter}
         parser: ArgumentParser = verbs.add_parser(verb, parents=[_usual()], **given)
+        explain_dashes(parser)
         return parser
 
     def handle(self, *args: Any, **options: Any) -> None:

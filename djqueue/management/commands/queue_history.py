@@ -6,7 +6,6 @@ import json
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from fnmatch import fnmatchcase
 from heapq import merge
 from itertools import islice
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.history import bounds
 from djqueue.logs import lasted
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import (
@@ -33,13 +33,13 @@ from djqueue.management.tables import (
     table,
     width_of,
 )
-from djqueue.operations.failed import short_ids
+from djqueue.operations.failed import AN_ID, LEAST_PART, add_filter, is_named, is_part, short_ids
 from djqueue.running.history import STATUSES, Ended, read
 from djqueue.utils import short_names
 
 HEAD = ("id", "queue", "command", "status", "ended", "ran", "attempts", "worker", "error")
 PAGE = 10_000
-"""Records per call: a backend may look at all of them for each page."""
+"""Records per call, after a first one for as many as are shown: a backend may look at all of them for each page."""
 LATE = 3600.0
 """Seconds by which a message may have been settled after its end, as its store was away: records come in that order."""
 ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
@@ -61,7 +61,7 @@ class Command(OperatorCommand):
     examples = """
         manage.py queue_history                          the last ones of all queues
         manage.py queue_history --status failed --since 1h
-        manage.py queue_history --command 'shop.*' -q mail
+        manage.py queue_history --command 'shop.*' --exception KeyError
         manage.py queue_history --id 01d4f3a9            what became of this one
         manage.py queue_history --json --limit 1000      for programs
     """
@@ -69,10 +69,12 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add("--command", metavar="NAME", help="only of this command: its name, dotted or bare; * stands for any text")
+        add_filter(parser, "command")
+        add_filter(parser, "exception")
         add("--status", action="append", choices=STATUSES, help="only what ended so; may be repeated")
-        add("--since", type=_since, metavar="WHEN", help="only what ended since: 90s, 30m, 12h, 7d, or a date and time")
-        add("--id", metavar="ID", help="only this message: its id, or the first or last characters of it")
+        since = "only what ended since: 90s, 30m, 12h, 7d or 4w ago, or a date and time"
+        add("--since", "--newer", type=_since, metavar="WHEN", help=since)
+        add("--id", metavar="ID", help=f"only this message: {AN_ID}")
         add("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
         add("--json", action="store_true", help="a list of objects, with whole ids and times in epoch seconds")
         add("--full-ids", action="store_true", help="whole ids, instead of their ends")
@@ -92,7 +94,7 @@ class Command(OperatorCommand):
             if len(found) > most:
                 self.stdout.write("… and more: see --limit")
         else:
-            self.stdout.write("No message that has ended is remembered, or none matches.")
+            self.stdout.write(_nothing(options["id"]))
 
     def _table(self, rows: Sequence[Row], full_ids: bool, several: bool) -> None:
         without = () if several else ("queue",)
@@ -107,30 +109,38 @@ def _selected(queue: BaseQueue, options: dict[str, Any]) -> Iterator[Row]:
     with asking(queue):
         now, since = queue.now(), options["since"]
         since = 0.0 if since is None else since.timestamp() if isinstance(since, datetime) else now - since
-        for row in _records(queue, options["id"]):
+        for row in _records(queue, options["id"], options["limit"] + 1):
             if row.ended.ended >= since and _is_wanted(row, options):
                 yield row
             elif 0 < row.ended.ended < since - LATE:
                 return
 
 
-def _records(queue: BaseQueue, id: str | None) -> Iterator[Row]:
+def _nothing(id: str | None) -> str:
+    if bounds() is None:
+        return "QUEUE_HISTORY keeps no records: give it 'age' and 'count', or remove it to have its default."
+    if id and len(id) < LEAST_PART:
+        return f"No message has the id {id}; a part of an id has at least {LEAST_PART} characters."
+    return "No message that has ended is remembered, or none matches."
+
+
+def _records(queue: BaseQueue, id: str | None, first: int) -> Iterator[Row]:
     if id and (record := queue.history_of(id)) is not None:
         yield Row(queue, id, read(record))
         return
-    before = ""
-    while page := queue.history(PAGE, before):
+    page = queue.history(min(first, PAGE))
+    while page:
         yield from (Row(queue, row.id, read(row.record)) for row in page)
-        before = page[-1].cursor
+        page = queue.history(PAGE, page[-1].cursor)
 
 
 def _is_wanted(row: Row, options: dict[str, Any]) -> bool:
-    name, wanted = row.ended.command, options["command"]
-    part, statuses = options["id"], options["status"]
+    command, exception, part = options["command"], options["exception"], options["id"]
     return (
-        row.ended.status in (statuses or STATUSES)
-        and (not wanted or fnmatchcase(name, wanted) or fnmatchcase(name.rpartition(".")[2], wanted))
-        and (not part or row.id.startswith(part) or row.id.endswith(part))
+        row.ended.status in (options["status"] or STATUSES)
+        and (not command or is_named(row.ended.command, command))
+        and (not exception or is_named(row.ended.error, exception))
+        and (not part or row.id == part or is_part(part, row.id))
     )
 
 
