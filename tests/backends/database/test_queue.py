@@ -5,6 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from django.core.management import call_command
@@ -564,6 +565,28 @@ def test_an_id_is_looked_up_by_itself_though_the_table_was_empty_when_it_was_ana
             plan = str(cursor.fetchall())
         assert "Index Scan using djqueue_message_id" in plan
         assert "Index Cond: (((id)" in plan, plan
+
+
+@pytest.mark.backends("postgres")
+def test_a_busy_consumer_reads_no_index_whole_though_the_queue_was_empty_when_it_was_vacuumed(queue):
+    """As it mostly is. The planner knows of no rows then, so that to read all of an index seems to cost nothing."""
+    bodies = [f"{number:1500}" for number in range(600)]  # which take pages
+    queue.complete(leased(queue, *bodies))
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE djqueue_message")
+    done, held = leased(queue, *bodies[:200]), leased(queue, *bodies[200:400])
+    calls = [lambda: queue.begin(held), lambda: queue.touch(held, 60), lambda: queue.exchange(done, 200)]
+    for call in (*calls, lambda: queue.complete(held)):
+        with statements(queue) as sql:
+            call()
+        with connections[queue.database].cursor() as cursor:
+            cursor.execute("EXPLAIN " + sql[0])
+            plan = [row[0].strip() for row in cursor.fetchall()]
+        for line, next in pairwise(plan):
+            if " using djqueue_message_" in line:
+                expected = "Index Cond: ((state" if "djqueue_message_hot" in line else "Index Cond: (seq"
+                assert next.startswith(expected), (line, next)
+        assert not any("Seq Scan on djqueue_message" in line for line in plan)
 
 
 def test_reading_counts_stops_at_the_cap(queue, monkeypatch):

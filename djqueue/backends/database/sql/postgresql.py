@@ -41,8 +41,10 @@ SAID_TYPES = ("bigint", "bigint", "bigint", "int", "int", "int", "text")
 KEPT_TYPES = ("bigint", "bigint", "text", "bytea", "bigint")
 ARRAYS_FROM = 8
 """From this number on rows are given as arrays, fewer rows as values."""
-PAIRS = "unnest(%s::bigint[], %s::bigint[]) u (seq, token)"
 OURS = "m.seq = u.seq AND m.token = u.token"
+HELD = "m.seq = ANY(%s::bigint[]) AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE"
+"""The rows of pairs. No join: of a table that was vacuumed while it was empty, it would read all. IS TRUE keeps the
+planner from making one."""
 COUNTING = f"{text.INSERT_FACT} SELECT {{counter}}, '', NULL, count(*) FROM d HAVING count(*) > 0 {Dialect.fact_counts}"
 """Counts the completed rows, which are the part ``d`` of a statement."""
 
@@ -171,7 +173,7 @@ class PostgreSQL(Dialect):
     def _exchange(
         self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ended: Sequence[tuple]
     ) -> tuple[Collection[int] | None, ClaimResult]:
-        seqs, tokens = pairs_arrays(pairs)
+        seqs, _, tokens = held_arrays(pairs)
         sql = EXCHANGING[ask.lifo, ask.look, bool(ended)].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
         done = {"counter": counter, "number": len(pairs), "seqs": seqs, "tokens": tokens}
         rows = self.rows(sql, ask._asdict() | done | named_records(ended))
@@ -249,29 +251,29 @@ class PostgreSQL(Dialect):
 
     def _complete(self, pairs: Sequence[tuple], finish: Completion, keeping: str, facts: list) -> Iterable[tuple]:
         sql = (
-            f"WITH d AS (DELETE FROM djqueue_message m USING {PAIRS} WHERE {OURS} RETURNING m.seq, m.id), c AS "
+            f"WITH d AS (DELETE FROM djqueue_message m WHERE {HELD} RETURNING m.seq, m.id), c AS "
             f"({COUNTING.format(counter='%s')}), r AS "
             f"({text.INSERT_FACT} SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
             f"{self.mark_replaces}){keeping} SELECT seq FROM d"
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
-        return self.rows(sql, [*pairs_arrays(pairs), *params, *facts])
+        return self.rows(sql, [*held_arrays(pairs), *params, *facts])
 
     def not_all_held(self, error: DatabaseError) -> bool:
         return isinstance(error, DataError)
 
     def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
-        sql = f"SELECT m.seq FROM djqueue_message m, {PAIRS} WHERE {OURS} ORDER BY m.seq FOR UPDATE OF m"
-        return {row[0] for row in self.rows(sql, pairs_arrays(pairs))}
+        sql = f"SELECT m.seq FROM djqueue_message m WHERE {HELD} ORDER BY m.seq FOR UPDATE"
+        return {row[0] for row in self.rows(sql, held_arrays(pairs))}
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
-        sql = f"UPDATE djqueue_message m SET begun = 1 FROM {PAIRS} WHERE {OURS} AND {text.HOLDS} RETURNING m.seq"
-        return self.rows(sql, pairs_arrays(pairs))
+        sql = f"UPDATE djqueue_message m SET begun = 1 WHERE {HELD} AND {text.HOLDS} RETURNING m.seq"
+        return self.rows(sql, held_arrays(pairs))
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         change = f"UPDATE djqueue_message m SET {text.EXTEND}, sort_at = NOW + %s"
-        sql = f"{change} FROM {PAIRS} WHERE {OURS} RETURNING m.seq, m.sort_at"
-        return self.rows(sql, [lease, *pairs_arrays(pairs)])
+        sql = f"{change} WHERE {HELD} RETURNING m.seq, m.sort_at"
+        return self.rows(sql, [lease, *held_arrays(pairs)])
 
     def give_up(
         self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
@@ -334,8 +336,10 @@ def named_records(ended: Sequence[tuple]) -> dict[str, object]:
     return dict(zip(("count", "first_id", "last_id", "records"), records_of(ended), strict=True))
 
 
-def pairs_arrays(pairs: Sequence[tuple]) -> list[str]:
-    return [numbers_array(column) for column in zip(*pairs, strict=True)]
+def held_arrays(pairs: Sequence[tuple]) -> list[str]:
+    """The parameters of HELD."""
+    seqs, tokens = (numbers_array(column) for column in zip(*pairs, strict=True))
+    return [seqs, seqs, tokens]
 
 
 def numbers_array(numbers: Sequence[int | None]) -> str:
@@ -384,9 +388,9 @@ def exchanging(first: str, condition: str, ready: str, look: bool, ended: bool) 
 
     Therefore it counts what it completed before it picks: a lock passes over rows that the statement has deleted.
     """
-    pairs = PAIRS.replace("%s", "%(seqs)s", 1).replace("%s", "%(tokens)s")
+    held = HELD.replace("%s", "%(seqs)s", 2).replace("%s", "%(tokens)s")
     first = (
-        f"d AS (DELETE FROM djqueue_message m USING {pairs} WHERE {OURS} RETURNING m.seq), "
+        f"d AS (DELETE FROM djqueue_message m WHERE {held} RETURNING m.seq), "
         f"c AS ({COUNTING.format(counter='%(counter)s')}), {f'h AS ({RECORDING}), ' * ended}{first}"
     )
     completed = "CASE WHEN (SELECT count(*) FROM d) < %(number)s THEN ARRAY(SELECT seq FROM d) END"

@@ -730,9 +730,9 @@ COMMIT;
 
 WITH d AS (
     DELETE
-    FROM djqueue_message m USING unnest(%(seqs)s::bigint[], %(tokens)s::bigint[]) u (seq, token)
-    WHERE m.seq = u.seq
-      AND m.token = u.token
+    FROM djqueue_message m
+    WHERE m.seq = ANY(%(seqs)s::bigint[])
+      AND ((m.seq, m.token) IN (SELECT * FROM unnest(%(seqs)s::bigint[], %(tokens)s::bigint[]))) IS TRUE
     RETURNING m.seq
 ),
 c AS (
@@ -903,9 +903,8 @@ LEFT JOIN got ON true;
 
 UPDATE djqueue_message m
 SET begun = 1
-FROM unnest(%s::bigint[], %s::bigint[]) u (seq, token)
-WHERE m.seq = u.seq
-  AND m.token = u.token
+WHERE m.seq = ANY(%s::bigint[])
+  AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE
   AND state IN (2, 4)
   AND sort_at > NOW
 RETURNING m.seq;
@@ -916,9 +915,8 @@ RETURNING m.seq;
 UPDATE djqueue_message m
 SET lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END,
     state = CASE WHEN state = 4 THEN 4 ELSE 2 END, sort_key = 0, sort_at = NOW + %s
-FROM unnest(%s::bigint[], %s::bigint[]) u (seq, token)
-WHERE m.seq = u.seq
-  AND m.token = u.token
+WHERE m.seq = ANY(%s::bigint[])
+  AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE
 RETURNING m.seq, m.sort_at;
 
 
@@ -926,9 +924,9 @@ RETURNING m.seq, m.sort_at;
 
 WITH d AS (
     DELETE
-    FROM djqueue_message m USING unnest(%s::bigint[], %s::bigint[]) u (seq, token)
-    WHERE m.seq = u.seq
-      AND m.token = u.token
+    FROM djqueue_message m
+    WHERE m.seq = ANY(%s::bigint[])
+      AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE
     RETURNING m.seq, m.id
 ),
 c AS (
@@ -956,9 +954,9 @@ FROM d;
 
 WITH d AS (
     DELETE
-    FROM djqueue_message m USING unnest(%s::bigint[], %s::bigint[]) u (seq, token)
-    WHERE m.seq = u.seq
-      AND m.token = u.token
+    FROM djqueue_message m
+    WHERE m.seq = ANY(%s::bigint[])
+      AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE
     RETURNING m.seq, m.id
 ),
 c AS (
@@ -1905,9 +1903,9 @@ COMMIT;
 
 WITH d AS (
     DELETE
-    FROM djqueue_message m USING unnest(%s::bigint[], %s::bigint[]) u (seq, token)
-    WHERE m.seq = u.seq
-      AND m.token = u.token
+    FROM djqueue_message m
+    WHERE m.seq = ANY(%s::bigint[])
+      AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE
     RETURNING m.seq, m.id
 ),
 c AS (
@@ -1941,11 +1939,11 @@ FROM d;
 -- WITH as in: history: complete
 BEGIN;
 SELECT m.seq
-FROM djqueue_message m, unnest(%s::bigint[], %s::bigint[]) u (seq, token)
-WHERE m.seq = u.seq
-  AND m.token = u.token
+FROM djqueue_message m
+WHERE m.seq = ANY(%s::bigint[])
+  AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE
 ORDER BY m.seq
-FOR UPDATE OF m;
+FOR UPDATE;
 -- WITH as in: history: complete
 COMMIT;
 
@@ -1954,9 +1952,9 @@ COMMIT;
 
 WITH d AS (
     DELETE
-    FROM djqueue_message m USING unnest(%(seqs)s::bigint[], %(tokens)s::bigint[]) u (seq, token)
-    WHERE m.seq = u.seq
-      AND m.token = u.token
+    FROM djqueue_message m
+    WHERE m.seq = ANY(%(seqs)s::bigint[])
+      AND ((m.seq, m.token) IN (SELECT * FROM unnest(%(seqs)s::bigint[], %(tokens)s::bigint[]))) IS TRUE
     RETURNING m.seq
 ),
 c AS (
