@@ -24,14 +24,11 @@ from tests.tasks.peers import peers
 VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
 RACE, TESTS, TASK_TESTS = "tests/benchmarks/race", "tests", "tests/tasks"
 
-
-def pytest(workers: int) -> tuple[str, ...]:
-    """So many workers for each processor. They get a few tests at a time, so that none waits at the end for another."""
-    return "-m", "pytest", "-n", str(min(8, workers * (os.cpu_count() or 1))), "--maxschedchunk", "4"
-
-
-ALL, QUICK = pytest(3), pytest(2)
-"""Many tests wait for something, but few of the quick ones."""
+PROCESSORS = os.cpu_count() or 1
+# Many tests wait for something: three for each processor keep them busy, of the quick ones two. A few at a time, so
+# that none waits at the end for another one's many.
+PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(8, 3 * PROCESSORS)))
+QUICK_PYTEST = (*PYTEST[:-1], str(min(8, 2 * PROCESSORS)))
 CORE = ("-m", "not slow and not alone", "--ignore", TASK_TESTS)
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
@@ -56,7 +53,7 @@ def test(full: bool = False):
             third_party()
         checks.result()
     say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
-    hand_over(python, *ALL)
+    hand_over(python, *PYTEST)
 
 
 def test_all():
@@ -136,7 +133,7 @@ def demo(once: bool, photos: str | None):
 
 
 def prepare(others: dict[venvs.Combination, str]) -> Path:
-    """The virtual environments, that of this interpreter and others with the tests for each, and the running servers."""
+    """The virtual environments, others with the tests that run in each, and the running servers."""
     with step("virtual environments, servers and browser"), ThreadPoolExecutor() as pool:
         programs = pool.submit(apt.ensure, servers, browser)
         demo = pool.submit(venvs.ensure, DEMO_VENV, "demo")
@@ -264,12 +261,12 @@ def task_combinations(full: bool) -> list[venvs.Combination]:
 
 def core_suite(combination: venvs.Combination, full: bool):
     with step(f"core suite on {combination}"):
-        run(ensure_venv_of(combination), *QUICK, *CORE, *(() if full else FEWER))
+        run(ensure_venv_of(combination), *QUICK_PYTEST, *CORE, *(() if full else FEWER))
 
 
 def task_suite(combination: venvs.Combination, full: bool):
     with step(f"{TASK_TESTS} on {combination}"):
-        chosen = (*ALL, "-m", "not alone") if full else (*QUICK, *FEWER_OF_TASKS)
+        chosen = (*PYTEST, "-m", "not alone") if full else (*QUICK_PYTEST, *FEWER_OF_TASKS)
         run(ensure_venv_of(combination), *chosen, TASK_TESTS)
 
 

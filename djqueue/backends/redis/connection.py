@@ -103,7 +103,7 @@ class DirectCommands:
 
     def _leave(self) -> None:
         """In a forked child: keep no connection, as their sockets are shared with the parent."""
-        # redis-py takes this lock when a client is freed; a thread of the parent may have held it at the fork, for ever.
+        # redis-py takes this lock to free a client; a thread of the parent may have held it at the fork.
         self._client.connection_pool._lock = threading.RLock()
         self._kept.clear()
 
