@@ -1,6 +1,7 @@
 """Servers for those tests that need them, backends for those that run on each, processes that die with the test."""
 
 import fcntl
+import gc
 import importlib
 import os
 import sys
@@ -25,6 +26,7 @@ NOBODY = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "none", "AWS_E
 
 def pytest_configure(config):
     """With xdist, start every server before the workers are: they read the addresses from their environment."""
+    gc.disable()  # until all is collected, of which nothing is garbage
     os.environ |= NOBODY
     if getattr(config.option, "numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ:
         start(servers.SHARED)
@@ -45,6 +47,8 @@ def pytest_collection_modifyitems(items):
 
 def pytest_collection_finish(session):
     """Without xdist, start only what the chosen tests need."""
+    gc.freeze()  # the ten thousand tests themselves would be looked through at every later collection of garbage
+    gc.enable()
     if not session.config.option.collectonly:
         start({kind for item in session.items for kind in backends.needs(item)})
 

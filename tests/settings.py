@@ -1,16 +1,16 @@
-"""The settings of the test suite. A database alias exists where its server and driver do (tests/support/servers.py)."""
+"""The settings of the test suite. A database alias exists where its server and driver do (tests/support/servers.py).
 
+A process that a test starts has those of its databases alone: drivers take long to import.
+"""
+
+import json
+import os
 from importlib.util import find_spec
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import django
 
 from tests.support import servers
-
-if find_spec("pymysql"):
-    import pymysql
-
-    pymysql.install_as_MySQLdb()
 
 ENGINES = {"postgres": ("postgresql", "psycopg"), "mariadb": ("mysql", "MySQLdb")}
 
@@ -49,8 +49,18 @@ def available(kind: str) -> bool:
     return not servers.missing(kind) and (driver == "MySQLdb" and find_spec("pymysql") or find_spec(driver)) is not None
 
 
+def find_driver(databases: dict):
+    """Have PyMySQL be the driver for MariaDB, if one of these databases needs it."""
+    if find_spec("pymysql") and any("mysql" in database["ENGINE"] for database in databases.values()):
+        import pymysql
+
+        pymysql.install_as_MySQLdb()
+
+
 DATABASES = {"default": sqlite("default.sqlite3")}
-DATABASES |= {kind: server(kind) for kind in ENGINES if available(kind)}
+ALIASES = json.loads(os.environ.get("DJQUEUE_SITE_DATABASES", "{}")) or ENGINES
+DATABASES |= {kind: server(kind) for kind in ENGINES if kind in ALIASES and available(kind)}
+find_driver(DATABASES)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.app"]
 if django.VERSION < (6, 0) and find_spec("django_tasks"):

@@ -9,7 +9,7 @@ import json
 import os
 
 from tests.settings import *  # noqa: F403
-from tests.settings import DATABASES
+from tests.settings import DATABASES, find_driver
 
 for _alias, _name in json.loads(os.environ.get("DJQUEUE_SITE_DATABASES", "{}")).items():
     DATABASES[_alias]["NAME"] = _name
@@ -17,3 +17,4 @@ for _alias, _name in json.loads(os.environ.get("DJQUEUE_SITE_DATABASES", "{}")).
 INSTALLED_APPS = ["djqueue", "tests.app"]
 """Without Django's own, which no consumer needs, and which hundreds of processes would import."""
 globals().update(json.loads(os.environ.get("DJQUEUE_SITE_SETTINGS", "{}")))
+find_driver(DATABASES)

@@ -22,10 +22,13 @@ from tests.support import browser, servers
 from tests.tasks.peers import peers
 
 VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
-RACE, TASK_TESTS = "tests/benchmarks/race", "tests/tasks"
-# Many tests wait for something: three for each processor keep them busy. A few at a time, so that none waits at the end
-# for another one's many.
-PYTEST = ("-m", "pytest", "-n", str(min(8, 3 * (os.cpu_count() or 1))), "--maxschedchunk", "4")
+RACE, TESTS, TASK_TESTS = "tests/benchmarks/race", "tests", "tests/tasks"
+
+PROCESSORS = os.cpu_count() or 1
+# Many tests wait for something: three for each processor keep them busy, of the quick ones two. A few at a time, so
+# that none waits at the end for another one's many.
+PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(8, 3 * PROCESSORS)))
+QUICK_PYTEST = (*PYTEST[:-1], str(min(8, 2 * PROCESSORS)))
 CORE = ("-m", "not slow and not alone", "--ignore", TASK_TESTS)
 # What depends on the interpreter shows in memory too.
 FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
@@ -37,7 +40,7 @@ def test(full: bool = False):
     begun = time.monotonic()
     os.environ |= {"DJQUEUE_FULL": "1"} if full else {}
     others, with_tasks = other_combinations(full), task_combinations(full)
-    python = prepare(list(dict.fromkeys([*others, *with_tasks])))
+    python = prepare(dict.fromkeys(with_tasks, TASK_TESTS) | dict.fromkeys(others, TESTS))
     with step("lint"):
         run_lint(python)
     with ThreadPoolExecutor(1) as beside:  # they use one processor, and the core suite often waits
@@ -129,13 +132,14 @@ def demo(once: bool, photos: str | None):
     os.execv(python, [python, "example_project/demo.py", *arguments])  # so that Ctrl-C and SIGTERM reach it
 
 
-def prepare(others: list[venvs.Combination]) -> Path:
-    """The virtual environments and the running servers."""
+def prepare(others: dict[venvs.Combination, str]) -> Path:
+    """The virtual environments, others with the tests that run in each, and the running servers."""
     with step("virtual environments, servers and browser"), ThreadPoolExecutor() as pool:
         programs = pool.submit(apt.ensure, servers, browser)
         demo = pool.submit(venvs.ensure, DEMO_VENV, "demo")
-        made = [demo, *(pool.submit(ensure_venv_of, combination) for combination in others)]
+        made = [demo, *(pool.submit(prepare_other, *pair) for pair in others.items())]
         python = venvs.ensure(VENV, "test")
+        compile_all(python, TESTS)
         for one in (programs, *made):
             one.result()
     with step("servers"):
@@ -143,10 +147,19 @@ def prepare(others: list[venvs.Combination]) -> Path:
     return python
 
 
+def prepare_other(combination: venvs.Combination, tests: str):
+    compile_all(ensure_venv_of(combination), tests)
+
+
+def compile_all(python: Path, tests: str):
+    """What the tests import is compiled once; else each worker would, as they begin at the same time."""
+    run(python, "-m", "pytest", "--collect-only", "-q", tests, quiet=True)
+
+
 def ensure_venv_of(combination: venvs.Combination) -> Path:
     name = f".venv-{combination.python}-django{combination.django}"
     pins = (f"Django=={combination.django}.*", *backport(combination.django))
-    return venvs.ensure(name, "test", venvs.interpreter(combination.python), pins)
+    return venvs.ensure(name, "core", venvs.interpreter(combination.python), pins)
 
 
 def backport(django: str) -> tuple[str, ...]:
@@ -207,7 +220,7 @@ def check_package(python: Path):
         check_contents(wheel)
         venvs.create(Path(folder) / "bare")
         bare = Path(folder) / "bare/bin/python"
-        run(bare, "-m", "pip", "install", "-q", wheel, quiet=True)
+        venvs.install(Path(folder) / "bare", wheel)
         run(bare, "-c", "import djqueue; print('djqueue', djqueue.__version__)", cwd=folder)
 
 
@@ -248,12 +261,13 @@ def task_combinations(full: bool) -> list[venvs.Combination]:
 
 def core_suite(combination: venvs.Combination, full: bool):
     with step(f"core suite on {combination}"):
-        run(ensure_venv_of(combination), *PYTEST, *CORE, *(() if full else FEWER))
+        run(ensure_venv_of(combination), *QUICK_PYTEST, *CORE, *(() if full else FEWER))
 
 
 def task_suite(combination: venvs.Combination, full: bool):
     with step(f"{TASK_TESTS} on {combination}"):
-        run(ensure_venv_of(combination), *PYTEST, *(("-m", "not alone") if full else FEWER_OF_TASKS), TASK_TESTS)
+        chosen = (*PYTEST, "-m", "not alone") if full else (*QUICK_PYTEST, *FEWER_OF_TASKS)
+        run(ensure_venv_of(combination), *chosen, TASK_TESTS)
 
 
 def third_party():

@@ -13,10 +13,13 @@ from pathlib import Path
 from steps import ROOT, run, say
 
 PROJECT = "django-djqueue"
+PIP_VENV = ".venv-pip"
+"""Its pip installs into all others: to have one of its own takes each longer than all else about it."""
 PROBE = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
 REQUIREMENTS = ("setup.cfg", "pyproject.toml")
 BUILDING = threading.Lock()
 """A build of the project writes into its folder: one at a time."""
+MAKING_PIP = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -69,16 +72,28 @@ def ensure(name: str, extra: str, python: str = sys.executable, pins: tuple[str,
         say(f"Making {name}, about half a minute …")
         shutil.rmtree(venv, ignore_errors=True)
         create(venv, python)
-        pip = (venv / "bin/python", "-m", "pip", "install", "-q", "--no-compile")
         with BUILDING:
-            run(*pip, "--no-deps", "-e", ROOT, quiet=True)
-        run(*pip, f"{PROJECT}[{extra}]", *pins, quiet=True)
+            install(venv, "--no-deps", "-e", ROOT)
+        install(venv, f"{PROJECT}[{extra}]", *pins)
         stamp.write_text(state)
     return venv / "bin/python"
 
 
 def create(venv: Path, python: str = sys.executable):
-    run(python, "-m", "venv", venv, quiet=True)
+    run(python, "-m", "venv", "--without-pip", venv, quiet=True)
+
+
+def install(venv: Path, *what):
+    run(pip(), "-m", "pip", "--python", venv / "bin/python", "install", "-q", "--no-compile", *what, quiet=True)
+
+
+def pip() -> Path:
+    """A Python with a pip, made once."""
+    python = ROOT / PIP_VENV / "bin/python"
+    with MAKING_PIP:
+        if not (python.parent / "pip").exists():
+            run(sys.executable, "-m", "venv", "--clear", ROOT / PIP_VENV, quiet=True)
+    return python
 
 
 def fingerprint(*words: str) -> str:

@@ -24,7 +24,7 @@ from tests.faults.limits.commands import (
     succeed_with,
     talk,
 )
-from tests.faults.processes import PATIENCE, STORES, at_rest, full, supervise
+from tests.faults.processes import OF_EACH_KIND, PATIENCE, STORES, at_rest, full, supervise
 from tests.support.backends import FULL
 from tests.support.processes import ROOT, Process, until
 
@@ -56,7 +56,7 @@ def sent() -> list[str] | None:
 # ---- memory
 
 
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*OF_EACH_KIND)
 @pytest.mark.parametrize("megabytes", [625, 650, 700, 750, 900] if FULL else [650])
 def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(consumers, megabytes):
     """Each goes on, or says 70, or dies: the work of others is run, and what comes then is run soon."""
@@ -93,7 +93,7 @@ def test_what_a_failed_command_held_is_let_go_at_once(consumers):
 # ---- descriptors, streams, threads
 
 
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*OF_EACH_KIND)
 def test_a_consumer_without_descriptors_says_so_and_ends(consumers):
     consumers.start("--lease", 2)
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 10))
@@ -105,7 +105,7 @@ def test_a_consumer_without_descriptors_says_so_and_ends(consumers):
     assert len(consumers.ledger.of("opens")) <= 2
 
 
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*OF_EACH_KIND)
 def test_a_command_that_closes_the_standard_streams_costs_nothing_else(consumers):
     consumers.start("--lease", 2, "-t", 2)
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 5))

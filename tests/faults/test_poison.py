@@ -6,7 +6,7 @@ from djqueue import queues
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.failures import errors_of
 from tests.faults.commands import die, die_by_abort, die_by_exit, work
-from tests.faults.processes import PATIENCE, STORES, at_rest, reasons, supervise
+from tests.faults.processes import OF_EACH_KIND, PATIENCE, STORES, at_rest, reasons, supervise
 from tests.support.backends import FULL
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(cons
     assert consumers.stop() == [0]
 
 
-@pytest.mark.backends(*STORES)
+@pytest.mark.backends(*OF_EACH_KIND)
 def test_df21_what_kills_its_worker_ends_in_the_failed_queue_after_its_attempts(consumers):
     """DF-21: three starts that nobody reported, and one that raised does not count among them; its neighbours end."""
     ends_after_its_attempts(consumers, "after a failure", 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
@@ -69,7 +70,7 @@ class DirectCommands:
         self._client = client
         self._kept: list[Any] = []
         """Clients that have one connection each. Threads take them and put them back."""
-        os.register_at_fork(after_in_child=self._kept.clear)  # a child must not share sockets with its parent
+        os.register_at_fork(after_in_child=self._leave)
 
     def execute(self, *args: Any) -> Any:
         """The reply as the server gave it; raises as the client does, and repeats nothing."""
@@ -99,6 +100,12 @@ class DirectCommands:
             return borrowed
         self._give_up(borrowed)
         return self._client.client()
+
+    def _leave(self) -> None:
+        """In a forked child: keep no connection, as their sockets are shared with the parent."""
+        # redis-py takes this lock to free a client; a thread of the parent may have held it at the fork.
+        self._client.connection_pool._lock = threading.RLock()
+        self._kept.clear()
 
     def _give_up(self, borrowed: Any) -> None:
         borrowed.connection.disconnect()  # a late reply on it would be taken for another one

@@ -1,6 +1,9 @@
 """What a connection may say, and what is shared and told of it."""
 
+import multiprocessing
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -14,6 +17,7 @@ from djqueue.backends.redis.address import several, url_of
 from djqueue.backends.redis.queue import RedisBlockingQueue, RedisQueue, connections
 from djqueue.exceptions import InvalidQueueError
 from djqueue.testing import eventually, together
+from djqueue.testing.patience import PATIENCE
 from tests.backends.redis.support import held, once, whole_life, work
 from tests.support import backends
 
@@ -304,6 +308,33 @@ def test_a_forked_child_shares_no_socket_with_its_parent(queue):
         assert len(queue) in (1, 2)
     assert os.waitpid(child, 0)[1] == 0
     assert len(queue.complete(queue.claim(5))) == 1
+
+
+def test_a_child_may_be_forked_while_another_thread_opens_a_connection(make, monkeypatch):
+    """It holds the lock of the pool meanwhile, which no thread of the child would ever let go."""
+    connections.reset()
+    queue = make()
+    queue.now()  # its connection is kept
+    pool, opens, go_on = queue._link.client.connection_pool, threading.Event(), threading.Event()
+
+    class Slow(pool.connection_class):
+        def __init__(self, **options):
+            opens.set()
+            go_on.wait(PATIENCE)
+            super().__init__(**options)
+
+    monkeypatch.setattr(pool, "connection_class", Slow)
+    child = multiprocessing.get_context("fork").Process(target=int)
+    with ThreadPoolExecutor(1) as beside:
+        opened = beside.submit(pool.get_connection)
+        assert opens.wait(PATIENCE)
+        child.start()
+        child.join(5)
+        code = child.exitcode
+        child.kill()
+        go_on.set()
+        pool.release(opened.result())
+    assert code == 0
 
 
 def test_a_url_is_made_of_each_form():

@@ -97,7 +97,7 @@ def test_an_sqs_that_is_away_for_a_while_is_ridden_out(backend, settings, faulty
 @pytest.mark.backends("sqs", "sqs-fifo", database=True)
 def test_to10_df21_what_kills_its_worker_is_put_aside_and_its_neighbours_are_run(backend, make_site, settings):
     apps = [*settings.INSTALLED_APPS, "tests.faults"]
-    settings.QUEUES = backend.queues(LEASE=1)
+    settings.QUEUES = backend.queues(LEASE=3)  # seconds, within which a busy machine comes to extend it
     site = make_site(json.loads(json.dumps(settings.QUEUES)), {"default"}, INSTALLED_APPS=apps)
     consumers = Consumers(site, args=("-n",))
     good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
