@@ -270,15 +270,15 @@ class DatabaseQueue(LeasedQueue):
         return self._claim_by(lambda ask: self._claim_within(rate_limit, ask), limit, lease, owner, begin)
 
     def _claim_within(self, rate_limit: RateLimit, ask: ClaimRequest) -> Claimed:
-        claimed = Claimed()
+        claimed, most = Claimed(), ask.limit
         for _ in range(TRIES if self.failed is not None else 0):
             look = self._looks.look(self._facts.shared, rate_limit)
             if look.nothing is not None:  # it is empty, and so it is false
                 return look.nothing
-            there, claimed = claim_paid(look, self._facts.shared, rate_limit, ask, self._claims.paid)
+            there, claimed = claim_paid(look, self._facts.shared, rate_limit, ask, most, self._claims.paid)
             if claimed or not there:
                 break
-            ask = ask._replace(limit=there)
+            most = there
         claimed = self._looks.found(claimed or self._claim_as_granted(ask, rate_limit))
         self._claims.look_behind()
         return claimed

@@ -96,16 +96,18 @@ def claim_paid(
     store: DatabaseStore,
     rate_limit: RateLimit,
     ask: ClaimRequest,
+    most: int,
     claim: Callable[[ClaimRequest, Payment], tuple[int, list[Lease]]],
 ) -> tuple[int, Claimed]:
     """How many entries there are, and the leases of ``claim`` if no other process spends meanwhile.
 
+    It claims up to ``most`` entries: fewer than were asked for if there are fewer.
     It can pay with one fact only. With a shared spacing, or if nothing was spent before, it returns 0 and no leases.
     """
     key, spacing = stores.keys_of(rate_limit)
     if look.value is None or spacing:
         return 0, Claimed()
-    grant, state = stores.spend(look.state, rate_limit, ask.limit, look.now)
+    grant, state = stores.spend(look.state, rate_limit, most, look.now)
     keep = micros(stores.keep_of(state))
     payment = Payment(store.key(key), look.value, state.written(), keep, look.now)
     there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)

@@ -207,6 +207,13 @@ class TestLate:
             (lease,) = queue.claim_within(rate_limit)
         assert lease.claimed > went_on[0]
 
+    def test_who_looks_again_is_told_that_the_window_is_full_by_what_it_gets(self, queue, monkeypatch):
+        rate_limit = a_rate_limit(queue, 4)
+        filled(queue, 9, rate_limit)
+        with meanwhile(monkeypatch, lambda: until_now_is(queue, queue.now() + 0.1)) as tried:
+            claimed = queue.claim_within(rate_limit, 9)
+        assert (len(claimed), claimed.reason, tried[:2]) == (3, "limited", [3, 3])
+
     def test_who_waited_long_for_the_rate_limit_looks_again(self, queue, monkeypatch):
         rate_limit, let_go, has_it = a_rate_limit(queue, 9), [], threading.Event()
         filled(queue, 3, rate_limit)
