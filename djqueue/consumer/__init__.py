@@ -20,9 +20,10 @@ from typing import Any
 from django.core.checks import CheckMessage
 from django.db import connections
 
-from djqueue import conf, signals
+from djqueue import conf, health, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.database_connections import follow_connections
+from djqueue.consumer.liveness import Reporter
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.discovery import autodiscover
@@ -58,6 +59,7 @@ class Consumer:
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops, self._retires = 0, False
         self._supervisor: Supervisor | None = None
+        self.reporter = Reporter(self.name, self.options.alive)
 
     def stop(self) -> None:
         """Claim nothing more, let running messages end; a second call does not wait. Safe in a signal handler."""
@@ -93,6 +95,13 @@ class Consumer:
         if limit is not None:
             whole(limit, "limit", least=1)
         self._refuse_transactions()
+        self.reporter.begin()
+        try:
+            return self._serve(limit)
+        finally:
+            self.reporter.end()
+
+    def _serve(self, limit: int | None) -> int:
         follow_connections()
         autodiscover()
         if not registry:
@@ -170,6 +179,7 @@ class Consumer:
         Signal handlers run in this thread.
         """
         while not self._told_to_stop(0.02 if supervisor.may_end else LOOK) and not supervisor.ended():
+            self.reporter.look(health.SERVING, supervisor.details)
             if stuck := supervisor.stuck:
                 text = "Too many commands are stuck (%d): a new process is needed"
                 say(logging.CRITICAL, text, stuck)
@@ -212,9 +222,11 @@ class Consumer:
         """Wait while it is so, at most until then; a second stop ends the wait."""
         while is_so() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
+            self.reporter.look(health.STOPPING, supervisor.details)
             supervisor.tick_for_dead_threads()
 
     def _shut_down(self, supervisor: Supervisor) -> int:
+        self.reporter.look(health.STOPPING, supervisor.details)
         supervisor.stop_claiming()
         supervisor.tick_for_dead_threads()
         running = supervisor.in_flight.running()

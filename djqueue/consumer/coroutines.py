@@ -135,6 +135,7 @@ class Coroutines(Member):
 
     def _answer(self) -> None:
         self._asked = None
+        self.move()
 
 
 # ---- The threads in which async commands use the database

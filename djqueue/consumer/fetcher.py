@@ -158,15 +158,24 @@ class Fetcher(Loop):
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
         self._asked = inf
         """When the first queue was asked in this tick."""
+        self._answers = False
+        """Whether a store has answered the latest claim."""
 
     def tick(self) -> float:
         self._await_completed(True)
         try:
             self._tick()
         except BaseException:
+            self._answers = False
             self._await_completed(False)
             raise
         return 0
+
+    @property
+    def unanswered(self) -> list[str]:
+        """The aliases of the queues whose store did not answer the latest claim."""
+        queues = list(self._queues)
+        return [queue.alias for queue in queues if not self._answers or self._alone[id(queue)].count]
 
     def _await_completed(self, awaited: bool) -> None:
         """Have workers leave what is done for this thread to settle, or else for the settler."""
@@ -183,6 +192,7 @@ class Fetcher(Loop):
         self._asked = inf
         self._is_to_look.clear()
         claims = self._claim(limit)
+        self._answers = True
         if any(claims):
             self.dry = None
             self._pace.reset()
@@ -414,6 +424,7 @@ class Fetcher(Loop):
         due = time.monotonic() + again
         until = min(due, time.monotonic() + pause)
         while not (self.stopped or self._is_to_look.is_set()) and (left := until - time.monotonic()) > 0:
+            self.move()
             if first.notifies:  # also when a lane opens
                 woken = first.wait_until(due - time.monotonic(), min(left, NAP_SLICE), beside)
             else:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -33,6 +34,7 @@ L = TypeVar("L", bound="Loop")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is away
 PATIENCE = 1.0  # seconds after which it will not pass by itself
+HANGS = 60.0  # seconds: a step of a thread that takes longer will not end
 ROOM = 2 << 20  # bytes: more than the interpreter asks for at a time
 NUMBERS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 WORDS = ("can't start new thread", "can't allocate lock")
@@ -106,6 +108,12 @@ class Member(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.starvation = Starvation()
         self._died_of = ""
+        self.moved = time.monotonic(), HANGS
+        """When it last moved (monotonic), and the seconds within which it has to move again."""
+
+    def move(self, pause: float = 0.0) -> None:
+        """Note that it goes on: with its next step, or with a pause."""
+        self.moved = time.monotonic(), pause + HANGS
 
     def duty(self) -> None:
         raise NotImplementedError
@@ -119,8 +127,12 @@ class Member(threading.Thread):
 
     def where(self) -> str:
         """The traceback of what it is doing now."""
+        return "".join(traceback.format_list(self.stack()))
+
+    def stack(self) -> list[traceback.FrameSummary]:
+        """The frames of what it is doing now, the innermost last."""
         frame = _frames().get(self.ident or 0)
-        return "".join(traceback.format_stack(frame)) if frame is not None else ""
+        return [] if frame is None else traceback.extract_stack(frame)
 
     @property
     def is_dead(self) -> bool:
@@ -252,6 +264,11 @@ class Loop(Member):
         return super().starves or self._broken_off * FIRST_PAUSE >= PATIENCE
 
     @property
+    def failures(self) -> int:
+        """How many ticks in a row have failed."""
+        return self._failure_backoff.count
+
+    @property
     def stopped(self) -> bool:
         return self._stopped.is_set()
 
@@ -272,7 +289,9 @@ class Loop(Member):
                     break
                 if self._broken_off:
                     recycle_connections()
+                self.move()
                 if (pause := self.guarded_tick()) > 0:
+                    self.move(pause)
                     self._wake.wait(pause)
                 self._wake.clear()  # the next tick sees what woke this thread
                 self._broken_off = 0
@@ -340,6 +359,10 @@ class Options:
     """Run a message with which a worker has died in a process of its own, which loads the settings module anew."""
     reap: bool = True
     """Give back leases that ran out, and prune what is old; of the consumers of a queue one has to."""
+    alive: str | None = None
+    """The liveness file, in which the consumer writes every two seconds how each of its parts fares."""
+    stuck_after: float | None = None
+    """A command that has run for longer counts as stuck in the liveness file and for systemd; None for never."""
 
     def __post_init__(self) -> None:
         whole(self.threads, "threads", least=1)
@@ -352,6 +375,10 @@ class Options:
         seconds(self.grace, "grace")
         if self.lease is not None:
             seconds(self.lease, "lease", least=0.1)
+        if self.stuck_after is not None:
+            seconds(self.stuck_after, "stuck_after", least=1.0)
+        if self.alive is not None and not (folder := Path(self.alive).absolute().parent).is_dir():
+            raise ValueError(f"alive: there is no folder {folder}; make it, or give another path.")
 
     @property
     def longest_pause(self) -> float:

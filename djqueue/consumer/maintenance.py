@@ -120,10 +120,15 @@ class Reaper(Loop):
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             duties.append(self._sweep)
-        run_all([partial(duty, queue) for queue in self._queues for duty in duties], lambda duty: duty())
+        run_all([partial(duty, queue) for queue in self._queues for duty in duties], self._do)
         return pause
 
+    def _do(self, duty: Callable[[], None]) -> None:
+        self.move()
+        duty()
+
     def _look(self, queue: BaseQueue) -> float:
+        self.move()
         left = self._due.get(id(queue), 0.0) - time.monotonic()
         if left <= 0:
             left = self._reap(queue, self._lease_of(queue))
@@ -150,7 +155,7 @@ class Reaper(Loop):
 
     def _prune(self, queue: BaseQueue) -> None:
         while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:
-            pass
+            self.move()
 
     def _trim_history(self, queue: BaseQueue) -> None:
         """Without QUEUE_HISTORY no record stays."""
@@ -178,6 +183,7 @@ class Reaper(Loop):
             while more and not self.stopped:
                 count = queue.failed.trim(most, age, PRUNE_BATCH)
                 dropped, more = dropped + count, count >= PRUNE_BATCH
+                self.move()
         finally:  # the dropped entries are reported even if the store is away by now
             if dropped:
                 text = "%s: %d entries left the failed queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"

@@ -340,9 +340,14 @@ class Pool:
         return sum(worker.finished for worker in self.workers)
 
     @property
+    def left_behind(self) -> list[Worker]:
+        """The threads that were left behind and still run."""
+        return [worker for worker in self._left_behind if worker.is_alive()]
+
+    @property
     def stuck(self) -> int:
         """How many threads were left behind and still run."""
-        return sum(worker.is_alive() for worker in self._left_behind)
+        return len(self.left_behind)
 
     @property
     def is_stuck(self) -> bool:
@@ -363,7 +368,7 @@ class Pool:
             successor.start()  # if this fails, nothing has changed
             self._affinity.unassign(worker)
             self.workers[self.workers.index(worker)], unit, worker.unit = successor, worker.unit, []
-            self._left_behind = [*(one for one in self._left_behind if one.is_alive()), worker]
+            self._left_behind = [*self.left_behind, worker]
             return worker, unit
 
     def take_from_dead(self) -> list[Held]:

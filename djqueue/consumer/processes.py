@@ -26,9 +26,10 @@ from typing import Any
 
 from django.utils.autoreload import get_child_arguments
 
-from djqueue import signals
+from djqueue import health, signals
 from djqueue.consumer import CUT_OFF, STUCK, Consumer
 from djqueue.consumer.isolation import how_it_ended
+from djqueue.consumer.liveness import Details, Reporter
 from djqueue.utils import handle_signals, seconds, tell, whole
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ say = partial(tell, logger)
 LOOK = 0.5  # seconds between two looks at the processes
 STEADY = 60.0  # seconds: if a process has served for so long, its end is not one of a series
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a process is started, from the second end of a series on
+STARTS = 60.0  # seconds in which a process is to write its liveness file
 LATE = 10.0  # seconds beyond the grace, after which a process is killed
 ASSIGNMENT = "DJQUEUE_PROCESS"
 """The environment variable for a process: its number, and the descriptor of its socket."""
@@ -124,6 +126,7 @@ class Process:
         """Whether it has said that it serves."""
         self.ran = 0
         """How many messages it has said to have run."""
+        self.began = time.monotonic()
         self._rest = b""
         self._socket, theirs = socket.socketpair()
         try:
@@ -219,6 +222,15 @@ class Place:
     def processes(self) -> list[Process]:
         return [process for process in (self.serving, self.starting, self.retiring) if process is not None]
 
+    def details(self) -> list[Details]:
+        """Its processes, for a report."""
+        roles = {health.SERVING: self.serving, health.STARTING: self.starting, health.STOPPING: self.retiring}
+        return [
+            {"number": self.number, "pid": one.pid, "state": state, "began": one.began, "limit": STARTS}
+            for state, one in roles.items()
+            if one is not None
+        ]
+
     @property
     def is_replacing(self) -> bool:
         """Whether a process starts beside the one that it will replace."""
@@ -301,11 +313,13 @@ class ProcessSupervisor:
         drain: bool = False,
         look: Callable[[], object] = lambda: None,
         start: Callable[[int], Process] = Process,
+        reporter: Reporter | None = None,
     ):
         self.places = [Place(number, start, bounds or Bounds(), drain) for number in range(1, count + 1)]
         self._grace = grace
         self._look = look
         """Called at each tick."""
+        self._reporter = reporter or Reporter("supervisor")
         self._stops = self._told = 0
         self._until = inf
         """When processes are killed that do not end."""
@@ -325,6 +339,7 @@ class ProcessSupervisor:
     def run(self) -> int:
         """Serve until stopped or drained; returns the exit code, which means what a consumer's means."""
         handle_signals([signal.SIGCHLD], lambda *_: self._wake())
+        self._reporter.begin()
         try:
             while not self.ended:
                 self.tick(time.monotonic())
@@ -332,7 +347,12 @@ class ProcessSupervisor:
         finally:
             for process in self._processes():
                 process.close()
+            self._reporter.end()
         return self.code
+
+    def _details(self) -> Details:
+        """Which processes there are, for a report. Each writes a file of its own beside it."""
+        return {"places": len(self.places), "processes": [one for place in self.places for one in place.details()]}
 
     @property
     def ended(self) -> bool:
@@ -356,6 +376,8 @@ class ProcessSupervisor:
         for place in self.places if not self._stops else ():
             place.fill(now, may_replace=not any(one.is_replacing for one in self.places))
         self._look()
+        serves = health.SERVING if self._has_served else health.STARTING
+        self._reporter.look(health.STOPPING if self._stops else serves, self._details)
 
     def _note_end(self, place: Place, process: Process, code: int, now: float) -> None:
         """Note the end of a process. A start that fails ends them all, as it would end one: before any has served.

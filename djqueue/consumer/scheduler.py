@@ -54,7 +54,7 @@ class Scheduler(Loop):
         aliases = {queue.alias for queue in served}
         periodic = (command for command in registry.periodic() if command.policy.queue_name in aliases)
         self._plans = [PeriodicPlan(command) for command in periodic if isinstance(command, PeriodicCommand)]
-        self._boards = [Board(queue.alias) for queue in served if "facts" in queue.features]
+        self._boards = [Board(queue.alias, self.move) for queue in served if "facts" in queue.features]
 
     def tick(self) -> float:
         return self._all([board.keep_up for board in self._boards])
@@ -211,8 +211,10 @@ class Board:
     A look costs one small fact while no schedule changes, and a turn costs what is due in it, however many there are.
     """
 
-    def __init__(self, queue_name: str):
+    def __init__(self, queue_name: str, move: Callable[[], None] = lambda: None):
         self._queue_name = queue_name
+        self._move = move
+        """Called before each of the schedules that are due, which may be many."""
         self._known = Known()
         self._plans: dict[str, ScheduleTracker] = {}
         self._line = Line()
@@ -260,11 +262,15 @@ class Board:
             self.look()  # it may have been replaced or removed since
         due, before, self._followed = self._take_due(now), self._followed, now
         try:
-            run_all(due, lambda plan: plan.serve_due(queue, now, before))
+            run_all(due, lambda plan: self._serve(plan, queue, now, before))
         finally:
             for plan in due:
                 self._line.add(plan.name, (plan.upcoming,))
         return min(LONGEST_PAUSE, (self._next_moment() - now).total_seconds())
+
+    def _serve(self, plan: ScheduleTracker, queue: BaseQueue, now: datetime, before: datetime) -> None:
+        self._move()
+        plan.serve_due(queue, now, before)
 
     def _next_moment(self) -> datetime:
         """When the first of them is due; the end of time if there is none."""

@@ -16,6 +16,7 @@ from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
+from djqueue.consumer.liveness import Details, details_of
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.pool import Pool
@@ -53,6 +54,7 @@ class Supervisor:
     def __init__(self, consumer: Served, limit: int | None):
         options = consumer.options
         self._drain = options.drain
+        self._stuck_after = options.stuck_after
         self.may_end = options.drain or limit is not None
         self.in_flight = InFlight()
         self.run_limit = RunLimit(limit)
@@ -95,6 +97,10 @@ class Supervisor:
         """All threads but those that were left behind."""
         others = [] if self.coroutines is None else [self.coroutines]
         return [*self.fetchers, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers, *others]
+
+    def details(self) -> Details:
+        """How each thread fares, for a report."""
+        return details_of(self.members, self.in_flight, self.pool.left_behind, self._stuck_after)
 
     @property
     def troubles(self) -> list[str]:

@@ -26,7 +26,9 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
+from djqueue.consumer.liveness import Reporter
 from djqueue.consumer.processes import Assignment, Bounds, ProcessSupervisor, SupervisorLink, cores
+from djqueue.consumer.systemd import Notifier
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import InvalidQueueError
 from djqueue.log_handlers import (
@@ -54,6 +56,13 @@ COLLECT = 5000, 20, 20
 """Thresholds of the garbage collector: more than what a claim makes of the messages that wait in a process."""
 ENDING = (signal.SIGTERM, signal.SIGINT)
 BOUNDS = ("max_messages", "max_memory", "max_age")
+OF_THE_CONSUMER = (
+    *("threads", "coroutines", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain"),
+    *("alive", "stuck_after"),
+)
+SUPERVISOR_ALONE = (
+    "The watchdog of systemd looks after the supervisor alone. Give --alive FILE, and it looks after each process."
+)
 
 
 class Command(OperatorCommand):
@@ -70,6 +79,7 @@ class Command(OperatorCommand):
         manage.py queue_consumer --coroutines 500     up to 500 async commands at a time
         manage.py queue_consumer --drain -n           run what is due, then exit
         manage.py queue_consumer --log-format json    for a collector of logs
+        manage.py queue_consumer --alive /tmp/alive   for python -m djqueue.health /tmp/alive
         manage.py queue_consumer -v 2                 why does it not run?
     """
 
@@ -110,6 +120,8 @@ class Command(OperatorCommand):
         add("--max-messages", type=int, metavar="N", help=replaced + "run this many messages")
         add("--max-memory", type=int, metavar="MIB", help=replaced + "this much memory")
         seconds("--max-age", help=replaced + "served for so long")
+        add("--alive", metavar="FILE", help="write how it fares to this file, for python -m djqueue.health FILE")
+        seconds("--stuck-after", help="what has run for longer counts as stuck there (default: never)")
         add(
             "--reload",
             action="store_true",
@@ -142,6 +154,7 @@ class Command(OperatorCommand):
 
     def _serve(self, options: dict) -> None:
         consumer = self._consumer(options)
+        _notifying(consumer.reporter)
         # The handler only sets a flag: an exception raised from it could hit a commit.
         handle_signals(ENDING, lambda *_: consumer.stop())
         self._begin(consumer, options)
@@ -158,14 +171,24 @@ class Command(OperatorCommand):
         consumer, bounds = self._consumer(options), self._bounds(options)
         grace, drain = consumer.options.grace, consumer.options.drain
         look = partial(_rotate, options["logfile"]) if options["logfile"] else lambda: None
-        supervisor = ProcessSupervisor(options["processes"], bounds, grace=grace, drain=drain, look=look)
+        reporter = _notifying(consumer.reporter)
+        supervisor = ProcessSupervisor(
+            options["processes"], bounds, grace=grace, drain=drain, look=look, reporter=reporter
+        )
         handle_signals(ENDING, lambda *_: supervisor.stop())
         self._begin(consumer, options)
-        _leave(supervisor.run())
+        if reporter.notifier is not None and reporter.notifier.watchdog is not None and options["alive"] is None:
+            tell(logger, logging.WARNING, SUPERVISOR_ALONE)
+        try:
+            code = supervisor.run()
+        except ValueError as error:
+            raise CommandError(str(error), returncode=2) from error
+        _leave(code)
 
     def _serve_assigned(self, assignment: Assignment, options: dict) -> None:
-        """Serve as one of the processes of a supervisor."""
-        consumer = self._consumer(options, has_duties=assignment.has_duties)
+        """Serve as one of the processes of a supervisor, with a liveness file of its own."""
+        alive = options["alive"] and f"{options['alive']}.{os.getpid()}"
+        consumer = self._consumer({**options, "alive": alive}, has_duties=assignment.has_duties)
         link = SupervisorLink(consumer, assignment.descriptor, counts=options["max_messages"] is not None)
         handle_signals(ENDING, lambda *_: link.stop())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
@@ -201,8 +224,7 @@ class Command(OperatorCommand):
             raise CommandError(str(error), returncode=2) from error
 
     def _consumer(self, options: dict, has_duties: bool = True) -> Consumer:
-        names = ("threads", "coroutines", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain")
-        given = {name: options[name] for name in names}
+        given = {name: options[name] for name in OF_THE_CONSUMER}
         if options["reload"]:
             given["grace"] = 0.0  # what runs is handed back at once, for the next process with the new code
         isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load the settings
@@ -229,6 +251,12 @@ class Command(OperatorCommand):
             handler.setFormatter(formatter := _formatter(options))
             if isinstance(formatter, ConsoleFormatter):
                 handler.addFilter(is_no_repetition)
+
+
+def _notifying(reporter: Reporter) -> Reporter:
+    """The reporter of this process, which notifies systemd if that wants it."""
+    reporter.notifier = Notifier.of_this_process()
+    return reporter
 
 
 def _collect_less() -> None:

@@ -1,0 +1,213 @@
+"""What a consumer says of itself while it serves, in a file and to systemd; ``djqueue.health`` reads the file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from typing import Any
+
+from djqueue import health
+from djqueue.consumer.coroutines import Coroutines
+from djqueue.consumer.fetcher import Fetcher
+from djqueue.consumer.in_flight import Held, InFlight
+from djqueue.consumer.loop import HANGS, Loop, Member, alike
+from djqueue.consumer.pool import Worker
+from djqueue.consumer.systemd import Notifier
+from djqueue.messages.failures import MACHINERY
+from djqueue.utils import clock, plain, tell
+
+logger = logging.getLogger(__name__)
+
+EVERY = 2.0  # seconds between two reports
+SILENCE = 10.0  # seconds without a report after which the process does nothing, or is gone
+LONG = 10.0  # seconds from which on a report says where a run, or a step of a thread, is
+MOST_RUNS = 50
+"""Runs that are told of at most, the longest first."""
+MOST_PLACES = 20
+"""Runs whose place in the code is told at most: it is looked up anew for each report."""
+MOST_FRAMES = 8
+
+Details = dict[str, Any]
+
+
+class Reporter:
+    """Writes the reports of one process: every two seconds, and when its state changes.
+
+    The thread that watches the others calls it, so a report is also a sign of life of that thread.
+    """
+
+    def __init__(self, name: str, path: str | None = None):
+        self.notifier: Notifier | None = None
+        """Notifies systemd, if it wants that."""
+        self._name = name
+        self._path = path
+        self._state = ""
+        self._next = 0.0
+        self._is_written = self._was_alive = True
+
+    def begin(self) -> None:
+        """Report the start. Raises ValueError if the file cannot be written."""
+        try:
+            self._report(health.STARTING, {})
+        except OSError as error:
+            raise ValueError(f"alive: the liveness file cannot be written: {error}") from error
+
+    def look(self, state: str, details: Callable[[], Details]) -> None:
+        """Report if it is time to, or if the state is another one."""
+        if self._path is None and self.notifier is None:
+            return
+        if state == self._state and time.monotonic() < self._next:
+            return
+        try:
+            self._report(state, details())
+        except OSError as error:
+            if self._is_written:
+                tell(logger, logging.ERROR, "The liveness file cannot be written: %s", error)
+            self._is_written = False
+        else:
+            self._is_written = True
+
+    def end(self) -> None:
+        """Remove the file: no process is alive."""
+        self._state = ""
+        if self._path is not None:
+            self._remove_those_of(())
+            with suppress(OSError):
+                os.remove(self._path)
+
+    def _report(self, state: str, details: Details) -> None:
+        now, was = time.monotonic(), self._state
+        self._state, self._next = state, now + self._pause
+        limit = HANGS if state == health.STARTING else SILENCE
+        about = {"name": self._name, "pid": os.getpid(), "state": state, "moved": now, "limit": limit}
+        report: health.Report = {**about, **details}
+        found = health.problems(report, self._path or "", now)
+        self._tell(found)
+        self._notify(report, found, was)
+        if self._path is not None:
+            _write(self._path, report)
+            if "processes" in report:
+                self._remove_those_of([process["pid"] for process in report["processes"]])
+
+    @property
+    def _pause(self) -> float:
+        watchdog = self.notifier.watchdog if self.notifier is not None else None
+        return EVERY if watchdog is None else min(EVERY, watchdog / 3)
+
+    def _tell(self, found: Sequence[str]) -> None:
+        """Log what does not move, once."""
+        if found and self._was_alive:
+            tell(logger, logging.ERROR, "Stuck: %s", "; ".join(found), extra={"event": "stuck"})
+        elif not (found or self._was_alive):
+            tell(logger, logging.INFO, "Not stuck any more", extra={"event": "unstuck"})
+        self._was_alive = not found
+
+    def _notify(self, report: health.Report, found: Sequence[str], was: str) -> None:
+        if self.notifier is None:
+            return
+        first = found[0].splitlines()[0] if found else ""
+        words = [f"STATUS={f'stuck: {first}' if found else health.summary(report)}"]
+        if report["state"] == health.SERVING != was:
+            words.append("READY=1")
+        if report["state"] == health.STOPPING != was:
+            words.append("STOPPING=1")
+        if self.notifier.watchdog is not None and not found:
+            words.append("WATCHDOG=1")
+        self.notifier.send(*words)
+
+    def _remove_those_of(self, pids: Iterable[int]) -> None:
+        """Remove the files of processes but for these."""
+        folder, name = os.path.split(os.path.abspath(self._path or ""))
+        kept = {f"{name}.{pid}" for pid in pids}
+        for file in os.listdir(folder):
+            if file.startswith(f"{name}.") and file[len(name) + 1 :].isdecimal() and file not in kept:
+                with suppress(OSError):
+                    os.remove(os.path.join(folder, file))
+
+
+def _write(path: str, report: health.Report) -> None:
+    """Write the file at once: who reads it sees all of a report."""
+    aside = f"{path}.{os.getpid()}.new"
+    with open(aside, "w", encoding="utf-8") as file:
+        json.dump(report, file)
+    os.replace(aside, path)
+
+
+# ---- How the threads of a consumer fare
+
+
+def details_of(
+    members: Iterable[Member], in_flight: InFlight, left_behind: Iterable[Worker], stuck_after: float | None
+) -> Details:
+    """What each thread does, and what runs since when."""
+    now, live = time.monotonic(), [member for member in members if member.is_alive()]
+    running = [held for held in in_flight if held.began is not None and held.verdict is None]
+    runs = sorted(alike(running, attrgetter("worker", "began")), key=lambda some: some[0].began or 0.0)
+    fetchers = [one for one in live if isinstance(one, Fetcher) and not one.stopped]
+    workers = [one for one in live if isinstance(one, Worker)]
+    told = [_run(some, now, number, stuck_after) for number, some in enumerate(runs[:MOST_RUNS])]
+    return {
+        "parts": [_part(one, now) for one in live if isinstance(one, Loop | Coroutines) and not _is_over(one)],
+        "running": len(running),
+        "workers": len(workers),
+        "runs": told,
+        "left_behind": [{"worker": _short(one), "where": _where(one)} for one in left_behind],
+        "unanswered": sorted({alias for fetcher in fetchers for alias in fetcher.unanswered}),
+    }
+
+
+def _is_over(member: Member) -> bool:
+    return isinstance(member, Loop) and member.stopped
+
+
+def _part(member: Member, now: float) -> Details:
+    moved, limit = member.moved
+    part: Details = {"name": _short(member), "moved": moved, "limit": limit}
+    if isinstance(member, Fetcher):
+        part["claims"] = True
+    if isinstance(member, Loop) and member.failures:
+        part["failures"] = member.failures
+    if now - moved > max(LONG, limit - HANGS + LONG):
+        part["where"] = _where(member)
+    return part
+
+
+def _run(some: Sequence[Held], now: float, number: int, stuck_after: float | None) -> Details:
+    """What a worker runs: one message, or several of a batch."""
+    first = some[0]
+    lasted = max(0.0, clock() - (first.began or 0.0))
+    worker, entry = first.worker, first.lease.entry
+    run: Details = {"worker": "" if worker is None else _short(worker), "count": len(some)}
+    run |= {"command": plain(entry.command), "id": plain(entry.id), "began": now - lasted, "limit": stuck_after}
+    if lasted >= LONG and number < MOST_PLACES and isinstance(worker, Worker):
+        run["where"] = _where(worker)
+    return run
+
+
+def _short(member: Any) -> str:
+    name: str = member.name
+    return name.removeprefix("djqueue-")
+
+
+def _where(member: Member) -> list[str]:
+    """The innermost frames of what a thread does now, without those that led to the command."""
+    frames = member.stack()
+    while isinstance(member, Worker) and len(frames) > 1 and _is_ours(frames[0]):
+        del frames[0]
+    return [_line(frame) for frame in frames[-MOST_FRAMES:]]
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith(MACHINERY) or frame.filename == threading.__file__
+
+
+def _line(frame: traceback.FrameSummary) -> str:
+    path = os.path.relpath(frame.filename) if frame.filename.startswith(os.getcwd() + os.sep) else frame.filename
+    return f"{path}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")

@@ -1,0 +1,206 @@
+"""Whether a consumer is alive and ready, by its liveness file: ``python -m djqueue.health FILE``. It loads no Django.
+
+The file is an object of JSON. The process, and each part of it, has the moment at which it last moved and the seconds
+within which it has to move again. Moments are of the monotonic clock, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+STARTING, SERVING, STOPPING = "starting", "serving", "stopping"
+ANSWERS = 10.0  # seconds in which a store is to answer a claim
+LISTED = 20
+"""Runs that are listed at most, the longest first."""
+
+Report = dict[str, Any]
+"""What a liveness file holds."""
+
+
+def read(path: str) -> Report:
+    """Raises OSError if there is no file, ValueError if it is none of a consumer's."""
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    if not isinstance(report, dict) or "moved" not in report:
+        raise ValueError(f"{path} is no liveness file of queue_consumer.")
+    return report
+
+
+def age(moment: float, now: float) -> float:
+    """The seconds since a moment; for ever if it was before the machine started again."""
+    return now - moment if moment <= now + 1 else inf
+
+
+# ---- Alive: whether each part moves
+
+
+def problems(report: Report, path: str = "", now: float | None = None) -> list[str]:
+    """What does not move, in words; empty if the consumer is alive. ``path`` is where its processes write beside."""
+    now = time.monotonic() if now is None else now
+    if (silent := age(report["moved"], now)) > report["limit"]:
+        return [f"the file was written {span(silent)} ago: the process does nothing, or is gone"]
+    found = [_still(part, now) for part in report.get("parts", ()) if age(part["moved"], now) > part["limit"]]
+    found += [_lasting(run, now) for run in report.get("runs", ()) if age(run["began"], now) > (run["limit"] or inf)]
+    for process, own in processes(report, path):
+        if own is None:
+            own_problems = [] if age(process["began"], now) <= process["limit"] else ["it writes no file"]
+        else:
+            own_problems = problems(own, now=now)
+        found += [f"{name(process)}: {problem}" for problem in own_problems]
+    return found
+
+
+def processes(report: Report, path: str) -> Iterator[tuple[Report, Report | None]]:
+    """The processes of a supervisor, each with its own report; None while it has written none."""
+    for process in report.get("processes", ()) if path else ():
+        try:
+            yield process, read(f"{path}.{process['pid']}")
+        except (OSError, ValueError):
+            yield process, None
+
+
+def name(process: Report) -> str:
+    return f"process {process['number']} (pid {process['pid']})"
+
+
+def _still(part: Report, now: float) -> str:
+    return f"{part['name']} has not moved for {span(age(part['moved'], now))}{_at(part)}"
+
+
+def _lasting(run: Report, now: float) -> str:
+    longer = f"{span(age(run['began'], now))}, longer than {span(run['limit'])}"
+    return f"{run['worker']} has run {_called(run)} for {longer}{_at(run)}"
+
+
+def _called(run: Report) -> str:
+    return f"{run['command']} ({run['id']})" if run["count"] == 1 else f"{run['count']} calls of {run['command']}"
+
+
+def _at(thing: Report) -> str:
+    """Where it is, one line for each frame, the innermost last."""
+    where = thing.get("where")
+    return "; it is here:" + "".join(f"\n    {line}" for line in where) if where else ""
+
+
+# ---- Ready: whether it serves, and its stores answer
+
+
+def obstacles(report: Report, path: str = "", now: float | None = None) -> list[str]:
+    """Why it is not ready, in words; empty if it is. What is not alive is not ready."""
+    now = time.monotonic() if now is None else now
+    if found := problems(report, path, now):
+        return found
+    if report["state"] != SERVING:
+        return [f"it is {report['state']}"]
+    found = [f"the store of queue {alias!r} does not answer" for alias in report.get("unanswered", ())]
+    for part in report.get("parts", ()):
+        if part.get("claims") and (waited := age(part["moved"], now)) > ANSWERS:
+            found.append(f"{part['name']} has waited for its store for {span(waited)}")
+    serving = [number for number, _ in _serving(report, path)]
+    missing = [number for number in range(1, report.get("places", 0) + 1) if number not in serving]
+    found += [f"process {number} does not serve yet" for number in missing]
+    for number, own in _serving(report, path):
+        found += [f"process {number}: {obstacle}" for obstacle in obstacles(own, now=now)]
+    return found
+
+
+def _serving(report: Report, path: str) -> Iterator[tuple[int, Report]]:
+    for process, own in processes(report, path):
+        if process["state"] == SERVING and own is not None:
+            yield process["number"], own
+
+
+# ---- What people read
+
+
+def span(seconds: float) -> str:
+    """A duration: 0.4 s, 12 s, 3m 20s, 2h 5m."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60 or seconds == inf:
+        return f"{seconds:.0f} s" if seconds < inf else "a restart of the machine"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m {rest}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60}m"
+
+
+def summary(report: Report) -> str:
+    """One line: its state, and how much it runs."""
+    if "places" in report:
+        serving = sum(process["state"] == SERVING for process in report["processes"])
+        return f"{report['state']}, {serving} of {report['places']} processes"
+    return f"{report['state']}, {report['running']} running" if "running" in report else report["state"]
+
+
+def lines(report: Report, path: str, now: float) -> Iterator[str]:
+    """Each part and each run with its age."""
+    rows = [("main", age(report["moved"], now), "")]
+    rows += [(part["name"], age(part["moved"], now), _fails(part)) for part in report.get("parts", ())]
+    width = max(len(row[0]) for row in rows)
+    for title, since, remark in rows:
+        yield f"  {title:{width}}  {span(since):>8}  {remark}".rstrip()
+    runs = report.get("runs", ())
+    for run in runs[:LISTED]:
+        where = f" at {run['where'][-1]}" if run.get("where") else ""
+        yield f"  {run['worker']:{width}}  {span(age(run['began'], now)):>8}  runs {_called(run)}{where}"
+    if (more := report.get("running", 0) - sum(run["count"] for run in runs[:LISTED])) > 0:
+        yield f"  and {more} more that run"
+    for process, own in processes(report, path):
+        yield f"  {name(process)}: {process['state'] if own is None else summary(own)}"
+        yield from () if own is None else (f"  {line}" for line in lines(own, "", now))
+
+
+def _fails(part: Report) -> str:
+    return f"fails, {part['failures']} in a row" if part.get("failures") else ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m djqueue.health",
+        description="Whether a consumer that was started with --alive FILE is alive. "
+        "Exits with 0 if it is, and with 1 and the reason if it is not.",
+    )
+    parser.add_argument("file", metavar="FILE", help="what queue_consumer --alive was given")
+    parser.add_argument("--ready", action="store_true", help="whether it serves, and its stores answer")
+    parser.add_argument("--json", action="store_true", help="an object with alive, ready, problems and the file")
+    given = parser.parse_args(arguments)
+    now, word = time.monotonic(), "ready" if given.ready else "alive"
+    try:
+        report = read(given.file)
+    except (OSError, ValueError) as error:
+        report, found = {}, [f"{error}: no consumer writes this file" if isinstance(error, OSError) else str(error)]
+    else:
+        found = (obstacles if given.ready else problems)(report, given.file, now)
+    if given.json:
+        print(json.dumps({word: not found, "problems": found, **_aged(report, given.file, now)}))
+        return bool(found)
+    told = f": {report['name']}, {summary(report)}" if report else ""
+    print("\n".join([f"{'not ' if found else ''}{word}{told}", *(f"  {problem}" for problem in found)]))
+    if report:
+        print("\n".join(lines(report, given.file, now)))
+    return bool(found)
+
+
+def _aged(report: Report, path: str, now: float) -> Report:
+    """The report with ages instead of moments, and those of its processes."""
+    ages = {"moved": "age", "began": "age"}
+    aged: Report = {}
+    for key, value in report.items():
+        if key in ages:
+            aged[ages[key]] = None if (since := age(value, now)) == inf else round(since, 1)
+        elif isinstance(value, list):
+            aged[key] = [_aged(one, "", now) if isinstance(one, dict) else one for one in value]
+        else:
+            aged[key] = value
+    for entry, (_, own) in zip(aged.get("processes", ()), processes(report, path), strict=False):
+        entry["report"] = None if own is None else _aged(own, "", now)
+    return aged
+
+
+if __name__ == "__main__":
+    sys.exit(main())
