@@ -28,7 +28,7 @@ def read(path: str) -> Report:
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
     if not isinstance(report, dict) or "moved" not in report:
-        raise ValueError(f"{path} is no liveness file of queue_consumer.")
+        raise ValueError(f"{path} is no liveness file of queue_consumer")
     return report
 
 
@@ -70,22 +70,25 @@ def name(process: Report) -> str:
 
 
 def _still(part: Report, now: float) -> str:
-    return f"{part['name']} has not moved for {span(age(part['moved'], now))}{_at(part)}"
+    stood = f"{span(age(part['moved'], now))} (limit {span(part['limit'])})"
+    return f"{part['name']} has not moved for {stood}{_at(part)}"
 
 
 def _lasting(run: Report, now: float) -> str:
-    longer = f"{span(age(run['began'], now))}, longer than {span(run['limit'])}"
-    return f"{run['worker']} has run {_called(run)} for {longer}{_at(run)}"
+    lasted = f"{span(age(run['began'], now))} (limit {span(run['limit'])})"
+    return f"{run['worker']} has run {_called(run)} for {lasted}{_at(run)}"
 
 
 def _called(run: Report) -> str:
-    return f"{run['command']} ({run['id']})" if run["count"] == 1 else f"{run['count']} calls of {run['command']}"
+    """The command, and the end of the id of its message, by which ``queue_errors`` and the log find it."""
+    one = f"{run['command']} ({run['id'][-8:]})"
+    return one if run["count"] == 1 else f"{run['count']} calls of {run['command']}"
 
 
 def _at(thing: Report) -> str:
     """Where it is, one line for each frame, the innermost last."""
     where = thing.get("where")
-    return "; it is here:" + "".join(f"\n    {line}" for line in where) if where else ""
+    return ":" + "".join(f"\n    {line}" for line in where) if where else ""
 
 
 # ---- Ready: whether it serves, and its stores answer
@@ -139,24 +142,22 @@ def summary(report: Report) -> str:
 
 def lines(report: Report, path: str, now: float) -> Iterator[str]:
     """Each part and each run with its age."""
-    rows = [("main", age(report["moved"], now), "")]
-    rows += [(part["name"], age(part["moved"], now), _fails(part)) for part in report.get("parts", ())]
-    width = max(len(row[0]) for row in rows)
-    for title, since, remark in rows:
-        yield f"  {title:{width}}  {span(since):>8}  {remark}".rstrip()
-    runs = report.get("runs", ())
-    for run in runs[:LISTED]:
-        where = f" at {run['where'][-1]}" if run.get("where") else ""
-        yield f"  {run['worker']:{width}}  {span(age(run['began'], now)):>8}  runs {_called(run)}{where}"
-    if (more := report.get("running", 0) - sum(run["count"] for run in runs[:LISTED])) > 0:
+    main, parts, runs = {**report, "name": "main"}, report.get("parts", []), report.get("runs", [])[:LISTED]
+    width = max(len(title) for title in ("main", *(one["name"] for one in parts), *(one["worker"] for one in runs)))
+    for part in [main, *parts]:
+        fails = f"; fails, {part['failures']} in a row" if part.get("failures") else ""
+        yield f"  {part['name']:{width}}  {span(age(part['moved'], now)):>8} of {span(part['limit'])}{fails}"
+    for run in runs:
+        yield f"  {run['worker']:{width}}  {span(age(run['began'], now)):>8} in {_called(run)}"
+        if where := run.get("where"):
+            yield f"      {next((line for line in reversed(where) if not line.startswith('/')), where[-1])}"
+    if (more := report.get("running", 0) - sum(run["count"] for run in runs)) > 0:
         yield f"  and {more} more that run"
+    for worker in report.get("left_behind", ()):
+        yield f"  {worker['worker']} was left behind after the time limit{_at(worker)}"
     for process, own in processes(report, path):
         yield f"  {name(process)}: {process['state'] if own is None else summary(own)}"
         yield from () if own is None else (f"  {line}" for line in lines(own, "", now))
-
-
-def _fails(part: Report) -> str:
-    return f"fails, {part['failures']} in a row" if part.get("failures") else ""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -172,17 +173,18 @@ def main(arguments: list[str] | None = None) -> int:
     now, word = time.monotonic(), "ready" if given.ready else "alive"
     try:
         report = read(given.file)
+    except FileNotFoundError:
+        report, found = {}, [f"there is no {given.file}: no consumer runs with --alive {given.file}"]
     except (OSError, ValueError) as error:
-        report, found = {}, [f"{error}: no consumer writes this file" if isinstance(error, OSError) else str(error)]
+        report, found = {}, [str(error)]
     else:
         found = (obstacles if given.ready else problems)(report, given.file, now)
     if given.json:
         print(json.dumps({word: not found, "problems": found, **_aged(report, given.file, now)}))
-        return bool(found)
-    told = f": {report['name']}, {summary(report)}" if report else ""
-    print("\n".join([f"{'not ' if found else ''}{word}{told}", *(f"  {problem}" for problem in found)]))
-    if report:
-        print("\n".join(lines(report, given.file, now)))
+    else:
+        told = f": {report['name']}, {summary(report)}" if report else ""
+        verdict = [f"{'not ' if found else ''}{word}{told}", *(f"  {problem}" for problem in found)]
+        print("\n".join([*verdict, *(lines(report, given.file, now) if report else ())]))
     return bool(found)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from traceback import StackSummary
+from types import FrameType
 from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
@@ -110,6 +112,11 @@ class Coroutines(Member):
             release([verdict.exception])  # now, as its frames may hold much memory
         return verdict
 
+    def stack_of(self, held: Held) -> StackSummary:
+        """Where the coroutine of a message waits, the innermost frame last. From any thread."""
+        task = next((task for task, one in self._tasks.copy().items() if one is held), None)
+        return StackSummary.extract(_frames_of(None if task is None else task.get_coro()))
+
     def await_(self, coroutine: Any) -> object:
         """Run a coroutine of another thread on this loop, and wait for it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
@@ -136,6 +143,13 @@ class Coroutines(Member):
     def _answer(self) -> None:
         self._asked = None
         self.move()
+
+
+def _frames_of(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
+    """The frames of a coroutine and of those that it awaits; none of one that has ended meanwhile."""
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        yield frame, frame.f_lineno
+        coroutine = coroutine.cr_await
 
 
 # ---- The threads in which async commands use the database

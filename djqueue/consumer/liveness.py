@@ -7,10 +7,11 @@ import logging
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import dropwhile
 from operator import attrgetter
+from traceback import FrameSummary
 from typing import Any
 
 from djqueue import health
@@ -112,7 +113,7 @@ class Reporter:
     def _notify(self, report: health.Report, found: Sequence[str], was: str) -> None:
         if self.notifier is None:
             return
-        first = found[0].splitlines()[0] if found else ""
+        first = found[0].partition(":\n")[0] if found else ""
         words = [f"STATUS={f'stuck: {first}' if found else health.summary(report)}"]
         if report["state"] == health.SERVING != was:
             words.append("READY=1")
@@ -158,7 +159,7 @@ def details_of(
         "running": len(running),
         "workers": len(workers),
         "runs": told,
-        "left_behind": [{"worker": _short(one), "where": _where(one)} for one in left_behind],
+        "left_behind": [{"worker": _short(one), "where": _of_the_command(one.stack())} for one in left_behind],
         "unanswered": sorted({alias for fetcher in fetchers for alias in fetcher.unanswered}),
     }
 
@@ -175,7 +176,7 @@ def _part(member: Member, now: float) -> Details:
     if isinstance(member, Loop) and member.failures:
         part["failures"] = member.failures
     if now - moved > max(LONG, limit - HANGS + LONG):
-        part["where"] = _where(member)
+        part["where"] = _lines(member.stack())
     return part
 
 
@@ -186,8 +187,8 @@ def _run(some: Sequence[Held], now: float, number: int, stuck_after: float | Non
     worker, entry = first.worker, first.lease.entry
     run: Details = {"worker": "" if worker is None else _short(worker), "count": len(some)}
     run |= {"command": plain(entry.command), "id": plain(entry.id), "began": now - lasted, "limit": stuck_after}
-    if lasted >= LONG and number < MOST_PLACES and isinstance(worker, Worker):
-        run["where"] = _where(worker)
+    if lasted >= LONG and number < MOST_PLACES:
+        run["where"] = _where_runs(first)
     return run
 
 
@@ -196,18 +197,27 @@ def _short(member: Any) -> str:
     return name.removeprefix("djqueue-")
 
 
-def _where(member: Member) -> list[str]:
-    """The innermost frames of what a thread does now, without those that led to the command."""
-    frames = member.stack()
-    while isinstance(member, Worker) and len(frames) > 1 and _is_ours(frames[0]):
-        del frames[0]
-    return [_line(frame) for frame in frames[-MOST_FRAMES:]]
+def _where_runs(held: Held) -> list[str]:
+    """Where a run is: in the stack of its thread, or of its coroutine."""
+    if isinstance(held.worker, Coroutines):
+        return _of_the_command(held.worker.stack_of(held))
+    return _of_the_command(held.worker.stack()) if isinstance(held.worker, Member) else []
 
 
-def _is_ours(frame: traceback.FrameSummary) -> bool:
+def _of_the_command(frames: list[FrameSummary]) -> list[str]:
+    """The lines of a stack without those that led to the command."""
+    return _lines([*dropwhile(_is_machinery, frames)])
+
+
+def _is_machinery(frame: FrameSummary) -> bool:
     return frame.filename.startswith(MACHINERY) or frame.filename == threading.__file__
 
 
-def _line(frame: traceback.FrameSummary) -> str:
+def _lines(frames: list[FrameSummary]) -> list[str]:
+    """The innermost frames, one line for each."""
+    return [_line(frame) for frame in frames[-MOST_FRAMES:]]
+
+
+def _line(frame: FrameSummary) -> str:
     path = os.path.relpath(frame.filename) if frame.filename.startswith(os.getcwd() + os.sep) else frame.filename
     return f"{path}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")

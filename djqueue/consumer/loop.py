@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from traceback import FrameSummary
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
@@ -129,7 +130,7 @@ class Member(threading.Thread):
         """The traceback of what it is doing now."""
         return "".join(traceback.format_list(self.stack()))
 
-    def stack(self) -> list[traceback.FrameSummary]:
+    def stack(self) -> list[FrameSummary]:
         """The frames of what it is doing now, the innermost last."""
         frame = _frames().get(self.ident or 0)
         return [] if frame is None else traceback.extract_stack(frame)
