@@ -16,6 +16,7 @@ from typing import Any
 
 STARTING, SERVING, STOPPING = "starting", "serving", "stopping"
 ANSWERS = 10.0  # seconds in which a store is to answer a claim
+LOOK = 0.2  # seconds between two looks
 LISTED = 20
 """Runs that are listed at most, the longest first."""
 
@@ -27,7 +28,7 @@ def read(path: str) -> Report:
     """Raises OSError if there is no file, ValueError if it is none of a consumer's."""
     with open(path, encoding="utf-8") as file:
         report = json.load(file)
-    if not isinstance(report, dict) or "moved" not in report:
+    if not isinstance(report, dict) or not report.keys() >= {"name", "state", "moved", "limit"}:
         raise ValueError(f"{path} is no liveness file of queue_consumer")
     return report
 
@@ -44,7 +45,8 @@ def problems(report: Report, path: str = "", now: float | None = None) -> list[s
     """What does not move, in words; empty if the consumer is alive. ``path`` is where its processes write beside."""
     now = time.monotonic() if now is None else now
     if (silent := age(report["moved"], now)) > report["limit"]:
-        return [f"the file was written {span(silent)} ago: the process does nothing, or is gone"]
+        when = f"{span(silent)} ago" if silent < inf else "before the machine was started"
+        return [f"the file was written {when}: the process does nothing, or is gone"]
     found = [_still(part, now) for part in report.get("parts", ()) if age(part["moved"], now) > part["limit"]]
     found += [_lasting(run, now) for run in report.get("runs", ()) if age(run["began"], now) > (run["limit"] or inf)]
     for process, own in processes(report, path):
@@ -127,7 +129,7 @@ def span(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60 or seconds == inf:
-        return f"{seconds:.0f} s" if seconds < inf else "a restart of the machine"
+        return f"{seconds:.0f} s"
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m {rest}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60}m"
 
@@ -169,23 +171,36 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", metavar="FILE", help="what queue_consumer --alive was given")
     parser.add_argument("--ready", action="store_true", help="whether it serves, and its stores answer")
     parser.add_argument("--json", action="store_true", help="an object with alive, ready, problems and the file")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="look again for up to this long")
     given = parser.parse_args(arguments)
-    now, word = time.monotonic(), "ready" if given.ready else "alive"
+    until = time.monotonic() + given.wait
+    report, found = look(given.file, given.ready)
+    while found and time.monotonic() < until:
+        time.sleep(LOOK)
+        report, found = look(given.file, given.ready)
+    _show(given, report, found, time.monotonic())
+    return bool(found)
+
+
+def look(path: str, ready: bool = False) -> tuple[Report, list[str]]:
+    """A liveness file, and why its consumer is not alive, or not ready; an empty one if it cannot be read."""
     try:
-        report = read(given.file)
+        report = read(path)
     except FileNotFoundError:
-        report, found = {}, [f"there is no {given.file}: no consumer runs with --alive {given.file}"]
+        return {}, [f"there is no {path}: no consumer runs with --alive {path}"]
     except (OSError, ValueError) as error:
-        report, found = {}, [str(error)]
-    else:
-        found = (obstacles if given.ready else problems)(report, given.file, now)
+        return {}, [str(error)]
+    return report, obstacles(report, path) if ready else problems(report, path)
+
+
+def _show(given: argparse.Namespace, report: Report, found: list[str], now: float) -> None:
+    word = "ready" if given.ready else "alive"
     if given.json:
         print(json.dumps({word: not found, "problems": found, **_aged(report, given.file, now)}))
-    else:
-        told = f": {report['name']}, {summary(report)}" if report else ""
-        verdict = [f"{'not ' if found else ''}{word}{told}", *(f"  {problem}" for problem in found)]
-        print("\n".join([*verdict, *(lines(report, given.file, now) if report else ())]))
-    return bool(found)
+        return
+    told = f": {report['name']}, {summary(report)}" if report else ""
+    verdict = [f"{'not ' if found else ''}{word}{told}", *(f"  {problem}" for problem in found)]
+    print("\n".join([*verdict, *(lines(report, given.file, now) if report else ())]))
 
 
 def _aged(report: Report, path: str, now: float) -> Report:

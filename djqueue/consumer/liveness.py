@@ -55,6 +55,9 @@ class Reporter:
 
     def begin(self) -> None:
         """Report the start. Raises ValueError if the file cannot be written."""
+        if self._path is not None and (other := _writer_of(self._path)):
+            text = "Process %d writes the liveness file %s too: give each consumer a file of its own"
+            tell(logger, logging.WARNING, text, other, self._path)
         try:
             self._report(health.STARTING, {})
         except OSError as error:
@@ -68,9 +71,10 @@ class Reporter:
             return
         try:
             self._report(state, details())
-        except OSError as error:
+        except Exception as error:
             if self._is_written:
-                tell(logger, logging.ERROR, "The liveness file cannot be written: %s", error)
+                shown = None if isinstance(error, OSError) else error
+                tell(logger, logging.ERROR, "The liveness file cannot be written: %s", error, exc_info=shown)
             self._is_written = False
         else:
             self._is_written = True
@@ -134,11 +138,27 @@ class Reporter:
 
 
 def _write(path: str, report: health.Report) -> None:
-    """Write the file at once: who reads it sees all of a report."""
+    """Write the file in one step: who reads it sees all of a report."""
     aside = f"{path}.{os.getpid()}.new"
-    with open(aside, "w", encoding="utf-8") as file:
-        json.dump(report, file)
-    os.replace(aside, path)
+    try:
+        with open(aside, "w", encoding="utf-8") as file:
+            json.dump(report, file)
+        os.replace(aside, path)
+    except OSError:
+        with suppress(OSError):
+            os.remove(aside)
+        raise
+
+
+def _writer_of(path: str) -> int | None:
+    """The other process that has just written the file, if it lives."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        report = health.read(path)
+        pid: int = report["pid"]
+        if pid != os.getpid() and health.age(report["moved"], time.monotonic()) <= SILENCE:
+            os.kill(pid, 0)
+            return pid
+    return None
 
 
 # ---- How the threads of a consumer fare
