@@ -162,17 +162,21 @@ def lines(report: Report, path: str, now: float) -> Iterator[str]:
         yield from () if own is None else (f"  {line}" for line in lines(own, "", now))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
         prog="python -m djqueue.health",
         description="Whether a consumer that was started with --alive FILE is alive. "
         "Exits with 0 if it is, and with 1 and the reason if it is not.",
     )
-    parser.add_argument("file", metavar="FILE", help="what queue_consumer --alive was given")
-    parser.add_argument("--ready", action="store_true", help="whether it serves, and its stores answer")
-    parser.add_argument("--json", action="store_true", help="an object with alive, ready, problems and the file")
-    parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="look again for up to this long")
-    given = parser.parse_args(arguments)
+    options.add_argument("file", metavar="FILE", help="what queue_consumer --alive was given")
+    options.add_argument("--ready", action="store_true", help="whether it serves, and its stores answer")
+    options.add_argument("--json", action="store_true", help="an object with alive, ready, problems and the file")
+    options.add_argument("--wait", type=float, default=0.0, metavar="SECONDS", help="look again for up to this long")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = parser().parse_args(arguments)
     until = time.monotonic() + given.wait
     report, found = look(given.file, given.ready)
     while found and time.monotonic() < until:

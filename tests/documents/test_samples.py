@@ -88,13 +88,17 @@ def test_every_consumer_in_the_documents_starts_and_drains(words, tmp_path, make
 
 
 def redirected(words: list[str], folder) -> list[str]:
-    """The same arguments with the log in a folder that exists and the settings of the tests."""
+    """The same arguments with their files in a folder that exists and the settings of the tests."""
     kept = [word for word in words if not word.startswith("--settings")]
     for place, word in enumerate(kept):
         if word.startswith("--logfile="):
             kept[place] = f"--logfile={folder}/queue.log"
         elif word in ("-l", "--logfile"):
             kept[place + 1] = f"{folder}/queue.log"
+        elif word.startswith("--alive="):
+            kept[place] = f"--alive={folder}/alive"
+        elif word == "--alive":
+            kept[place + 1] = f"{folder}/alive"
     return kept
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from django.core.management import CommandError, get_commands, load_command_class
 
+from djqueue import health
 from tests.support.documents import ROOT, Block
 
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*$")
@@ -41,8 +42,10 @@ def _of_ini(block: Block) -> list[str]:
 
 def _of_dockerfile(block: Block) -> list[str]:
     steps = dict(line.split(" ", 1) for line in block.text.splitlines() if line.strip())
-    assert steps.keys() <= {"FROM", "WORKDIR", "ENV", "COPY", "RUN", "USER", "CMD", "STOPSIGNAL"}, block.where
-    return [shlex.join(json.loads(steps["CMD"])), steps["RUN"]]
+    known = {"FROM", "WORKDIR", "ENV", "COPY", "RUN", "USER", "CMD", "STOPSIGNAL", "HEALTHCHECK"}
+    assert steps.keys() <= known, block.where
+    lists = [steps["CMD"], *(step.partition(" CMD ")[2] for name, step in steps.items() if name == "HEALTHCHECK")]
+    return [*(shlex.join(json.loads(one)) for one in lists), steps["RUN"]]
 
 
 def _of_yaml(block: Block) -> list[str]:
@@ -95,11 +98,25 @@ def _script(path: str, *arguments: str) -> None:
 
 def _python(arguments: list[str]) -> None:
     if arguments[0] == "-m":
-        return {"django": _django, "pytest": _pytest, "venv": _any}[arguments[1]](arguments[2:])
+        modules = {"django": _django, "djqueue.health": _health, "pytest": _pytest, "venv": _any}
+        return modules[arguments[1]](arguments[2:])
     if arguments[0].startswith(("example_project/", "docs/drawings/")):
         return _script(*arguments)
     assert arguments[0] == "manage.py", arguments
     return _django(arguments[1:])
+
+
+def _health(arguments: list[str]) -> None:
+    health.parser().parse_args(arguments)
+
+
+def _shell(arguments: list[str]) -> None:
+    """A script of one line: each of its commands."""
+    switch, script = arguments
+    assert switch == "-c"
+    for part in re.split(r"; | \|\| ", script):
+        if (command := re.sub(r"^(?:(?:while|do|if|then) )+", "", part)) not in ("fi", "done"):
+            check(command)
 
 
 def _pytest(arguments: list[str]) -> None:
@@ -133,5 +150,8 @@ PROGRAMS = {
     "python": _python,
     "pip": _pip,
     "make": _make,
-    **dict.fromkeys(("cd", "git", "export", "docker", "supervisorctl", "systemctl", "journalctl", "kill"), _any),
+    "sh": _shell,
+    **dict.fromkeys(
+        ("cd", "git", "export", "docker", "supervisorctl", "systemctl", "journalctl", "kill", "sleep"), _any
+    ),
 }
