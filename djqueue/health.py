@@ -139,7 +139,9 @@ def summary(report: Report) -> str:
     if "places" in report:
         serving = sum(process["state"] == SERVING for process in report["processes"])
         return f"{report['state']}, {serving} of {report['places']} processes"
-    return f"{report['state']}, {report['running']} running" if "running" in report else report["state"]
+    if "running" not in report:
+        return str(report["state"])
+    return f"{report['state']}, {report['running']} running, {report['idle']} of {report['workers']} workers idle"
 
 
 def lines(report: Report, path: str, now: float) -> Iterator[str]:

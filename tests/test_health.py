@@ -124,10 +124,10 @@ def alive(*arguments):
 def test_it_prints_each_part_with_its_age(write, capsys):
     now = time.monotonic()
     runs = [run(now - 200, **WHERE), run(now - 3, worker="worker-1")]
-    path = write(report(moved=now - 1, parts=[fetcher(now - 2, failures=3)], running=2, runs=runs))
+    path = write(report(moved=now - 1, parts=[fetcher(now - 2, failures=3)], running=2, workers=4, idle=2, runs=runs))
     assert alive(path) == 0
     assert capsys.readouterr().out == (
-        "alive: web1:7:ab, serving, 2 running\n"
+        "alive: web1:7:ab, serving, 2 running, 2 of 4 workers idle\n"
         "  main                1.0 s of 10 s\n"
         "  fetcher-default     2.0 s of 1m 0s; fails, 3 in a row\n"
         "  worker-2           3m 20s in shop.commands.charge (c0885c19)\n"

@@ -5,37 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import dropwhile
-from operator import attrgetter
-from traceback import FrameSummary
-from typing import Any
 
 from djqueue import health
-from djqueue.consumer.coroutines import Coroutines
-from djqueue.consumer.fetcher import Fetcher
-from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import HANGS, Loop, Member, alike
-from djqueue.consumer.pool import Worker
+from djqueue.consumer.loop import HANGS
 from djqueue.consumer.systemd import Notifier
-from djqueue.messages.failures import MACHINERY
-from djqueue.utils import clock, plain, tell
+from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 
 EVERY = 2.0  # seconds between two reports
 SILENCE = 10.0  # seconds without a report after which the process does nothing, or is gone
-LONG = 10.0  # seconds from which on a report says where a run, or a step of a thread, is
-MOST_RUNS = 50
-"""Runs that are told of at most, the longest first."""
-MOST_PLACES = 20
-"""Runs whose place in the code is told at most: it is looked up anew for each report."""
-MOST_FRAMES = 8
-
-Details = dict[str, Any]
 
 
 class Reporter:
@@ -63,7 +45,7 @@ class Reporter:
         except OSError as error:
             raise ValueError(f"alive: the liveness file cannot be written: {error}") from error
 
-    def look(self, state: str, details: Callable[[], Details]) -> None:
+    def look(self, state: str, details: Callable[[], health.Report]) -> None:
         """Report if it is time to, or if the state is another one."""
         if self._path is None and self.notifier is None:
             return
@@ -87,7 +69,7 @@ class Reporter:
             with suppress(OSError):
                 os.remove(self._path)
 
-    def _report(self, state: str, details: Details) -> None:
+    def _report(self, state: str, details: health.Report) -> None:
         now, was = time.monotonic(), self._state
         self._state, self._next = state, now + self._pause
         limit = HANGS if state == health.STARTING else SILENCE
@@ -159,85 +141,3 @@ def _writer_of(path: str) -> int | None:
             os.kill(pid, 0)
             return pid
     return None
-
-
-# ---- How the threads of a consumer fare
-
-
-def details_of(
-    members: Iterable[Member], in_flight: InFlight, left_behind: Iterable[Worker], stuck_after: float | None
-) -> Details:
-    """What each thread does, and what runs since when."""
-    now, live = time.monotonic(), [member for member in members if member.is_alive()]
-    running = [held for held in in_flight if held.began is not None and held.verdict is None]
-    runs = sorted(alike(running, attrgetter("worker", "began")), key=lambda some: some[0].began or 0.0)
-    fetchers = [one for one in live if isinstance(one, Fetcher) and not one.stopped]
-    workers = [one for one in live if isinstance(one, Worker)]
-    told = [_run(some, now, number, stuck_after) for number, some in enumerate(runs[:MOST_RUNS])]
-    return {
-        "parts": [_part(one, now) for one in live if isinstance(one, Loop | Coroutines) and not _is_over(one)],
-        "running": len(running),
-        "workers": len(workers),
-        "runs": told,
-        "left_behind": [{"worker": _short(one), "where": _of_the_command(one.stack())} for one in left_behind],
-        "unanswered": sorted({alias for fetcher in fetchers for alias in fetcher.unanswered}),
-    }
-
-
-def _is_over(member: Member) -> bool:
-    return isinstance(member, Loop) and member.stopped
-
-
-def _part(member: Member, now: float) -> Details:
-    moved, limit = member.moved
-    part: Details = {"name": _short(member), "moved": moved, "limit": limit}
-    if isinstance(member, Fetcher):
-        part["claims"] = True
-    if isinstance(member, Loop) and member.failures:
-        part["failures"] = member.failures
-    if now - moved > max(LONG, limit - HANGS + LONG):
-        part["where"] = _lines(member.stack())
-    return part
-
-
-def _run(some: Sequence[Held], now: float, number: int, stuck_after: float | None) -> Details:
-    """What a worker runs: one message, or several of a batch."""
-    first = some[0]
-    lasted = max(0.0, clock() - (first.began or 0.0))
-    worker, entry = first.worker, first.lease.entry
-    run: Details = {"worker": "" if worker is None else _short(worker), "count": len(some)}
-    run |= {"command": plain(entry.command), "id": plain(entry.id), "began": now - lasted, "limit": stuck_after}
-    if lasted >= LONG and number < MOST_PLACES:
-        run["where"] = _where_runs(first)
-    return run
-
-
-def _short(member: Any) -> str:
-    name: str = member.name
-    return name.removeprefix("djqueue-")
-
-
-def _where_runs(held: Held) -> list[str]:
-    """Where a run is: in the stack of its thread, or of its coroutine."""
-    if isinstance(held.worker, Coroutines):
-        return _of_the_command(held.worker.stack_of(held))
-    return _of_the_command(held.worker.stack()) if isinstance(held.worker, Member) else []
-
-
-def _of_the_command(frames: list[FrameSummary]) -> list[str]:
-    """The lines of a stack without those that led to the command."""
-    return _lines([*dropwhile(_is_machinery, frames)])
-
-
-def _is_machinery(frame: FrameSummary) -> bool:
-    return frame.filename.startswith(MACHINERY) or frame.filename == threading.__file__
-
-
-def _lines(frames: list[FrameSummary]) -> list[str]:
-    """The innermost frames, one line for each."""
-    return [_line(frame) for frame in frames[-MOST_FRAMES:]]
-
-
-def _line(frame: FrameSummary) -> str:
-    path = os.path.relpath(frame.filename) if frame.filename.startswith(os.getcwd() + os.sep) else frame.filename
-    return f"{path}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")

@@ -132,7 +132,7 @@ class Member(threading.Thread):
 
     def stack(self) -> list[FrameSummary]:
         """The frames of what it is doing now, the innermost last."""
-        frame = _frames().get(self.ident or 0)
+        frame = frames_of_threads().get(self.ident or 0)
         return [] if frame is None else traceback.extract_stack(frame)
 
     @property
@@ -154,7 +154,7 @@ class Member(threading.Thread):
         return ""
 
 
-def _frames() -> dict[int, FrameType]:
+def frames_of_threads() -> dict[int, FrameType]:
     """The frames of all threads, with garbage collection off: older Pythons deadlock in it (CPython gh-106883)."""
     collects = gc.isenabled()
     gc.disable()

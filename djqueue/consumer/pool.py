@@ -12,6 +12,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from math import inf
 from queue import Empty, SimpleQueue
+from types import FrameType
 
 from django.db import connections
 
@@ -128,6 +129,11 @@ class Worker(Member):
         if self._runner is not None:
             self._runner.close()
         connections.close_all()
+
+    @staticmethod
+    def waits_in(frame: FrameType | None) -> bool:
+        """Whether a worker that is in this frame waits for a unit."""
+        return frame is not None and frame.f_code in WAITING
 
     def stop_handler(self) -> None:
         """Stop the handler, and keep none."""
@@ -458,6 +464,10 @@ class Pool:
         """End the waiting of as many workers as the waiting units need."""
         if self._affinity.waiting:
             self._affinity.give_up(self._undone + len(self._affinity.waiting) - len(self.workers))
+
+
+WAITING = Pool.next.__code__, Pool._for_its_shard.__code__
+"""Where a worker waits for a unit."""
 
 
 def _mail_of(worker: Worker) -> list[Held]:

@@ -29,7 +29,7 @@ from django.utils.autoreload import get_child_arguments
 from djqueue import health, signals
 from djqueue.consumer import CUT_OFF, STUCK, Consumer
 from djqueue.consumer.isolation import how_it_ended
-from djqueue.consumer.liveness import Details, Reporter
+from djqueue.consumer.liveness import Reporter
 from djqueue.utils import handle_signals, seconds, tell, whole
 
 logger = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class Place:
     def processes(self) -> list[Process]:
         return [process for process in (self.serving, self.starting, self.retiring) if process is not None]
 
-    def details(self) -> list[Details]:
+    def details(self) -> list[health.Report]:
         """Its processes, for a report."""
         roles = {health.SERVING: self.serving, health.STARTING: self.starting, health.STOPPING: self.retiring}
         return [
@@ -350,7 +350,7 @@ class ProcessSupervisor:
             self._reporter.end()
         return self.code
 
-    def _details(self) -> Details:
+    def _details(self) -> health.Report:
         """Which processes there are, for a report. Each writes a file of its own beside it."""
         return {"places": len(self.places), "processes": [one for place in self.places for one in place.details()]}
 

@@ -16,13 +16,14 @@ from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
-from djqueue.consumer.liveness import Details, details_of
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
+from djqueue.consumer.observer import Observer
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
+from djqueue.health import Report
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
 from djqueue.running.executor import judged
@@ -54,7 +55,7 @@ class Supervisor:
     def __init__(self, consumer: Served, limit: int | None):
         options = consumer.options
         self._drain = options.drain
-        self._stuck_after = options.stuck_after
+        self._observer = Observer(options.stuck_after)
         self.may_end = options.drain or limit is not None
         self.in_flight = InFlight()
         self.run_limit = RunLimit(limit)
@@ -98,9 +99,9 @@ class Supervisor:
         others = [] if self.coroutines is None else [self.coroutines]
         return [*self.fetchers, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers, *others]
 
-    def details(self) -> Details:
-        """How each thread fares, for a report."""
-        return details_of(self.members, self.in_flight, self.pool.left_behind, self._stuck_after)
+    def details(self) -> Report:
+        """How each thread fares."""
+        return self._observer.look(self.members, self.in_flight, self.pool.left_behind)
 
     @property
     def troubles(self) -> list[str]:

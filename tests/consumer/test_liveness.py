@@ -11,8 +11,9 @@ import time
 import pytest
 
 from djqueue import health, queue_command
-from djqueue.consumer import Consumer, liveness
+from djqueue.consumer import Consumer, liveness, observer
 from djqueue.consumer.liveness import Reporter
+from djqueue.consumer.pool import Worker
 from djqueue.consumer.processes import ProcessSupervisor
 from djqueue.consumer.systemd import Notifier
 from djqueue.testing.patience import eventually
@@ -45,7 +46,7 @@ def path(tmp_path):
 def often(monkeypatch):
     """Reports come one after another, and say of all that runs where it is."""
     monkeypatch.setattr(liveness, "EVERY", 0.01)
-    monkeypatch.setattr(liveness, "LONG", 0.0)
+    monkeypatch.setattr(observer, "LONG", 0.0)
     monkeypatch.setattr("djqueue.consumer.LOOK", 0.01)
 
 
@@ -122,6 +123,19 @@ class TestFile:
         assert problem.startswith("fetcher-default has not moved for 1m 1s (limit 1m 0s):")
         assert "hangs.wait(30)" in problem
         assert health.obstacles(fetcher) == ["the store of queue 'default' does not answer"]
+
+    def test_a_worker_that_hangs_between_two_messages_is_named(self, queue, path, monkeypatch):
+        hangs = threading.Event()
+        monkeypatch.setattr(Worker, "_recover", lambda self, unit: hangs.wait(30))
+        gate.open()
+        pass_the_gate()
+        with serving(threads=2, alive=path):
+            report = told(path, lambda report: any("hangs.wait(30)" in "".join(where) for where in places_of(report)))
+            hangs.set()
+        assert (report["workers"], report["idle"], report["running"]) == (2, 1, 0)
+        [worker] = [part for part in report["parts"] if part["name"].startswith("worker-")]
+        [problem] = later(report | {"parts": [worker]}, 61)
+        assert problem.startswith(f"{worker['name']} has not moved for 1m")
 
     def test_while_a_store_is_away_it_is_alive_and_not_ready(self, queue, path, monkeypatch):
         claim = queue.claim
@@ -222,8 +236,8 @@ class TestSystemd:
         thread = threading.Thread(target=consumer.run)
         thread.start()
         assert manager.hear() == ["STATUS=starting", "WATCHDOG=1"]
-        assert manager.hear() == ["STATUS=serving, 0 running", "READY=1", "WATCHDOG=1"]
-        assert manager.hear() == ["STATUS=serving, 0 running", "WATCHDOG=1"]
+        assert manager.hear() == ["STATUS=serving, 0 running, 4 of 4 workers idle", "READY=1", "WATCHDOG=1"]
+        assert manager.hear() == ["STATUS=serving, 0 running, 4 of 4 workers idle", "WATCHDOG=1"]
         consumer.stop()
         assert "STOPPING=1" in manager.hear_of("STOPPING=1")
         thread.join(30)
