@@ -289,17 +289,18 @@ class TestProcesses:
 
     @pytest.mark.backends("redis")
     def test_a_process_that_stands_still_is_named(self, site, path, manager):
-        """A real supervisor and its processes, under a service manager."""
-        consumer = site.consumer("--processes", 2, "-t", 1, "--alive", path, env={"NOTIFY_SOCKET": manager.address})
+        """A real supervisor and its process, under a service manager."""
+        options = "--max-age", 86400, "-t", 1, "--alive", path
+        consumer = site.consumer(*options, env={"NOTIFY_SOCKET": manager.address})
         manager.hear_of("READY=1")
         until(lambda: health.look(path, ready=True)[1] == [])
         report = health.read(path)
         assert report["pid"] == consumer.pid
-        pid = report["processes"][1]["pid"]
+        pid = report["processes"][0]["pid"]
         os.kill(pid, signal.SIGSTOP)
         last = health.read(f"{path}.{pid}")["moved"]
         until(lambda: health.read(path)["moved"] > last + liveness.EVERY)
-        said = f"process 2 (pid {pid}): the file was written 11 s ago: the process does nothing, or is gone"
+        said = f"process 1 (pid {pid}): the file was written 11 s ago: the process does nothing, or is gone"
         assert said in health.problems(report | {"moved": last + 11}, path, last + 11)
         os.kill(pid, signal.SIGCONT)
         consumer.term()
