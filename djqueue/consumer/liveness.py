@@ -123,7 +123,9 @@ def _write(path: str, report: health.Report) -> None:
     """Write the file in one step: who reads it sees all of a report."""
     aside = f"{path}.{os.getpid()}.new"
     try:
-        with open(aside, "w", encoding="utf-8") as file:
+        with suppress(FileNotFoundError):
+            os.remove(aside)
+        with open(aside, "x", encoding="utf-8") as file:  # never through a link that another user has made in /tmp
             json.dump(report, file)
         os.replace(aside, path)
     except OSError:

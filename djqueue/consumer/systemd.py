@@ -28,6 +28,6 @@ class Notifier:
 
     def send(self, *assignments: str) -> None:
         """Send assignments such as ``READY=1``. What the manager cannot take is lost."""
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             sender.sendto("\n".join(assignments).encode(), self._address)
