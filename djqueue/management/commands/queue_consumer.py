@@ -79,7 +79,7 @@ class Command(OperatorCommand):
         manage.py queue_consumer --coroutines 500     up to 500 async commands at a time
         manage.py queue_consumer --drain -n           run what is due, then exit
         manage.py queue_consumer --log-format json    for a collector of logs
-        manage.py queue_consumer --alive /tmp/alive   for python -m djqueue.health /tmp/alive
+        manage.py queue_consumer --alive /tmp/alive   for probes of liveness
         manage.py queue_consumer -v 2                 why does it not run?
     """
 
