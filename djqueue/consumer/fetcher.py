@@ -169,6 +169,7 @@ class Fetcher(Loop):
             self._answers = False
             self._await_completed(False)
             raise
+        self._answers = True  # or it was not to ask
         return 0
 
     @property
@@ -192,7 +193,7 @@ class Fetcher(Loop):
         self._asked = inf
         self._is_to_look.clear()
         claims = self._claim(limit)
-        self._answers = True
+        self._answers = True  # now, as the rest of a tick may be a long pause
         if any(claims):
             self.dry = None
             self._pace.reset()
