@@ -34,6 +34,8 @@ class Reporter:
         self._state = ""
         self._next = 0.0
         self._is_written = self._was_alive = True
+        self._has_processes = False
+        """Whether it is the supervisor's, whose processes write files of their own beside."""
 
     def begin(self) -> None:
         """Report the start. Raises ValueError if the file cannot be written."""
@@ -62,11 +64,12 @@ class Reporter:
             self._is_written = True
 
     def end(self) -> None:
-        """Remove the file: no process is alive."""
+        """Remove the file, and those of its processes: none is alive."""
         self._state = ""
         if self._path is not None:
-            self._remove_those_of(())
             with suppress(OSError):
+                if self._has_processes:
+                    self._remove_those_of(())
                 os.remove(self._path)
 
     def _report(self, state: str, details: health.Report) -> None:
@@ -80,7 +83,8 @@ class Reporter:
         self._notify(report, found, was)
         if self._path is not None:
             _write(self._path, report)
-            if "processes" in report:
+            self._has_processes = "processes" in report
+            if self._has_processes:
                 self._remove_those_of([process["pid"] for process in report["processes"]])
 
     @property

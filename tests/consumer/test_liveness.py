@@ -180,6 +180,16 @@ class TestFile:
             assert consumer.end() == 0
         assert caplog.text.count("The liveness file cannot be written") == 1
 
+    def test_at_the_end_it_removes_its_own_file_if_that_is_there(self, path):
+        reporter = Reporter("me", path)
+        reporter.begin()
+        with open(f"{path}.7", "w"):  # of another program
+            pass
+        reporter.end()
+        assert os.listdir(os.path.dirname(path)) == ["alive.7"]
+        os.rename(os.path.dirname(path), f"{os.path.dirname(path)}-elsewhere")
+        reporter.end()
+
     def test_a_file_that_another_consumer_writes_is_told(self, path, caplog):
         Reporter("other", path).begin()
         report = health.read(path) | {"pid": os.getppid()}
