@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, inf
 
 from djqueue import signals
@@ -15,9 +15,10 @@ from djqueue.backends.base import BaseQueue, Claimed
 from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
 from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want, recycle_connections
+from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import Completed, RunLimit, Settlers
-from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.policies.outcomes import Outcome, Verdict, hold_of
 from djqueue.running.reporting import report
 from djqueue.utils import clock, tell
 
@@ -110,6 +111,8 @@ class Quarantine:
 
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
+UNKNOWN = 0.005  # seconds until the next look whether it is known what is paused
+SHORTEST_PAUSED, LONGEST_PAUSED = 1.0, 30.0  # seconds that a message of a paused command is put off
 STALE = 1.0  # seconds after which a message that no worker began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
 SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for other held messages to be settled
@@ -131,6 +134,7 @@ class Parts:
     """Runs messages with which a worker has died apart from all others; None if each runs in a process of its own."""
     owner: str
     lease: float | None = None
+    operators: OperatorChannels = field(default_factory=OperatorChannels)
 
 
 class Fetcher(Loop):
@@ -150,6 +154,8 @@ class Fetcher(Loop):
         carried = [queue for queue in queues if queue.settles_with_claim] if self._is_one else []
         self._completed = {id(queue): parts.settlers.of(queue).completed(queue) for queue in carried}
         """What is done of those queues that are settled with a claim."""
+        self._open = self._queues
+        """The queues that are not paused, in the order in which they are asked."""
         self._ahead = self._idle = 0
         self._awaited = inf
         """When the next message was said to be due (epoch seconds)."""
@@ -160,6 +166,10 @@ class Fetcher(Loop):
         """When the first queue was asked in this tick."""
 
     def tick(self) -> float:
+        if not self._parts.operators.are_known:
+            return UNKNOWN
+        self._is_to_look.clear()
+        self._open = [queue for queue in self._queues if self._parts.operators.may_claim(queue)]
         self._await_completed(True)
         try:
             self._tick()
@@ -171,17 +181,19 @@ class Fetcher(Loop):
     def _await_completed(self, awaited: bool) -> None:
         """Have workers leave what is done for this thread to settle, or else for the settler."""
         for completed in self._completed.values():
-            completed.awaited = awaited
-            if completed.waiting and not awaited:
+            completed.awaited = awaited and completed.queue in self._open
+            if completed.waiting and not completed.awaited:
                 self._parts.settlers.of(completed.queue).wake()
 
     def _tick(self) -> None:
+        if not self._open:
+            self._rest()
+            return
         limit = self._parts.run_limit.take(self._wanted())
         if limit <= 0:
             self._await_room()
             return
         self._asked = inf
-        self._is_to_look.clear()
         claims = self._claim(limit)
         if any(claims):
             self.dry = None
@@ -194,12 +206,12 @@ class Fetcher(Loop):
         failing = [failure_backoff.left for failure_backoff in self._alone.values() if failure_backoff.count]
         if again > PRESENTLY and not failing:
             if self.dry is None:
-                for queue in self._queues:
+                for queue in self._open:
                     signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
             self._tell_what_is_awaited(claims, again)
             self.dry = self._asked
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
-        sleeps = not len(self._parts.in_flight) and self._is_one and all(queue.notifies for queue in self._queues)
+        sleeps = not len(self._parts.in_flight) and self._is_one and all(queue.notifies for queue in self._open)
         pause = self._pace.longest if sleeps else self._pace.next()
         self._await_completed(False)
         self._nap(min([pause, *failing]), again)
@@ -208,7 +220,7 @@ class Fetcher(Loop):
         """Log until when there is nothing to claim, as far as that is known, whenever it has changed."""
         if not logger.isEnabledFor(logging.DEBUG):
             return
-        due, aliases = time.time() + again, ", ".join(queue.alias for queue in self._queues)
+        due, aliases = time.time() + again, ", ".join(queue.alias for queue in self._open)
         if self.dry is None or not (due == self._awaited or abs(due - self._awaited) < PRECISELY):
             self._awaited = due
             throttled = any(claimed.reason for claimed in claims)
@@ -217,8 +229,14 @@ class Fetcher(Loop):
             about = {"event": "idle", "queue": aliases, **({"delay": again} if again < inf else {})}
             tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 
+    def _rest(self) -> None:
+        """Claim nothing, as all queues are paused, or this consumer is; look again when that changes."""
+        self._await_completed(False)
+        self.dry = time.monotonic()
+        self._is_to_look.wait(NAP_SLICE)
+
     def look_now(self) -> None:
-        """Claim now: a lane may have opened."""
+        """Claim now: a lane may have opened, or what was paused."""
         self._is_to_look.set()
 
     def on_stop(self) -> None:
@@ -273,7 +291,7 @@ class Fetcher(Loop):
         failed: list[tuple[BaseQueue, Exception]] = []
         parts, ahead = self._parts, max(0, limit - self._idle)
         try:
-            for queue in [one for one in self._queues if not self._alone[id(one)].left] or list(self._queues):
+            for queue in [one for one in self._open if not self._alone[id(one)].left] or self._open:
                 asked = clock()
                 try:
                     claims.append(self._claim_from(queue, limit, ahead))
@@ -348,6 +366,8 @@ class Fetcher(Loop):
             del held[-surplus:]
         else:
             self._parts.run_limit.give(-surplus)
+        if self._parts.operators.has_paused_commands(queue):
+            held = [one for unit in units_of(held) for one in self._without_paused(queue, unit)]
         note_cancelled(queue, held)
         if self.stopped:
             self._put_back(held, "the consumer stops")
@@ -358,6 +378,21 @@ class Fetcher(Loop):
         else:
             self._parts.quarantine.cautious = False
             self._submit(held)
+
+    def _without_paused(self, queue: BaseQueue, unit: list[Held]) -> list[Held]:
+        """The messages of a unit whose commands are not paused. The others go back, and what they hold up in a lane."""
+        rest: list[Held] = []
+        for place, one in enumerate(unit):
+            seconds = self._parts.operators.seconds_paused(queue, one.lease.entry.command)
+            if seconds is None:
+                rest.append(one)
+                continue
+            delay = min(LONGEST_PAUSED, max(SHORTEST_PAUSED, seconds / 4))
+            if hold_of(one.lease.entry, Verdict(Outcome.RETURNED, delay=delay)):
+                self._put_back(unit[place:], "its command is paused", delay)
+                break
+            self._put_back([one], "its command is paused", delay)
+        return rest
 
     def _without_begun(self, held: list[Held]) -> list[Held]:
         """The leases but for entries that already run here, or ended here unknown to the store, as it was away.
@@ -409,7 +444,7 @@ class Fetcher(Loop):
 
     def _nap(self, pause: float, again: float) -> None:
         """Sleep as the backend does, in slices, so that a stop is noticed; at most ``again`` seconds."""
-        first, *others = self._queues
+        first, *others = self._open
         beside = [queue for queue in others if queue.connection_key == first.connection_key]
         due = time.monotonic() + again
         until = min(due, time.monotonic() + pause)

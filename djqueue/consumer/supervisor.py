@@ -18,6 +18,7 @@ from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
+from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
@@ -43,6 +44,9 @@ class Served(Protocol):
     options: Options
     name: str
 
+    @property
+    def ran(self) -> int: ...
+    def stop(self) -> None: ...
     def lease_of(self, queue: BaseQueue) -> float: ...
     def shortest_lease_of(self, queue: BaseQueue) -> float: ...
 
@@ -58,7 +62,11 @@ class Supervisor:
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         patience = PATIENCE if options.isolate else 1
-        self.control_channels = ControlChannels(servers, self.in_flight, self._extend, patience, consumer.name)
+        self.operators = OperatorChannels()
+        self.operators.open(consumer.queues, consumer, self.in_flight, self._look_anew)
+        self.control_channels = ControlChannels(
+            servers, self.in_flight, self._extend, patience, consumer.name, self.operators
+        )
         self.settlers = Settlers(
             servers,
             lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._look_now),
@@ -74,7 +82,7 @@ class Supervisor:
         workers = self.settlers.finish, self.control_channels.control, self._recall, isolate, self.coroutines
         self.pool = Pool(options.threads, *workers)
         shared = self.pool, self.in_flight, self.settlers, self.run_limit, self._quarantine
-        parts = Parts(*shared, consumer.name, options.lease)
+        parts = Parts(*shared, consumer.name, options.lease, self.operators)
         together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
         self.fetchers = [
             Fetcher(queues, parts, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
@@ -88,7 +96,8 @@ class Supervisor:
         ]
         self._stopping = False
         self._claimed_last = inf
-        self.schedulers = [Scheduler(queues) for queues in servers] if options.periodic else []
+        is_paused = self.operators.is_schedule_paused
+        self.schedulers = [Scheduler(queues, is_paused) for queues in servers] if options.periodic else []
 
     @property
     def members(self) -> list[Member]:
@@ -102,6 +111,8 @@ class Supervisor:
 
     def start(self) -> None:
         if self._drain:
+            for control_channel in self.control_channels.loops if self.schedulers else ():
+                control_channel.guarded_tick()  # what is paused must be known then
             for scheduler in self.schedulers:
                 scheduler.guarded_tick()  # what it enqueues is due, so it must come before the drain ends
         if self.coroutines is not None:
@@ -121,7 +132,7 @@ class Supervisor:
 
     def stop_claiming(self) -> None:
         """Let no fetcher claim any more; messages that no worker has begun go back."""
-        self._stopping = True
+        self._stopping = self.operators.state.stopping = True
         for control_channel in self.control_channels.loops:
             control_channel.stopping = True
         claimers = [*self.fetchers, *self.schedulers]
@@ -250,6 +261,12 @@ class Supervisor:
     def _extend(self) -> None:
         for heartbeat in self._heartbeats:
             heartbeat.wake()
+
+    def _look_anew(self) -> None:
+        """Something was paused or resumed."""
+        self._look_now()
+        for scheduler in self.schedulers:
+            scheduler.wake()
 
     def _look_now(self) -> None:
         for fetcher in self.fetchers:

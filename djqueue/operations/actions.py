@@ -8,12 +8,11 @@ import logging
 import os
 import socket
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import astuple, dataclass
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
-from djqueue.exceptions import QueueError
-from djqueue.running.places import shared_stores
+from djqueue.running.shared import change, shared_stores
 from djqueue.utils import plain, tell
 from djqueue.wiring import queues as all_queues
 
@@ -23,10 +22,10 @@ KEY = "actions"
 MOST = 200
 """Actions that a store keeps."""
 KEPT = 365 * 86_400.0  # seconds after the last action
-TRIES = 100  # of a change, while other processes record too
 
 
-class Action(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Action:
     """One action of an operator."""
 
     at: float
@@ -72,23 +71,19 @@ def record(queue: BaseQueue, action: str, what: str, count: int, by: str = "") -
 def actions(aliases: Iterable[str] | None = None, limit: int = MOST) -> list[Action]:
     """The last actions on these queues (aliases of QUEUES, all by default), the newest first."""
     chosen = list(dict.fromkeys(all_queues if aliases is None else aliases))
-    places = shared_stores(all_queues[alias] for alias in chosen)
-    found = [action for place in places for action in _read(place.store.get(KEY)) if action.queue in chosen]
+    stores = [shared.store for shared in shared_stores(all_queues[alias] for alias in chosen)]
+    found = [action for store in stores for action in _read(store.get(KEY)) if action.queue in chosen]
     return sorted(found, key=lambda action: -action.at)[:limit]
 
 
 def _add(store: BaseStore, action: Action) -> None:
-    for _ in range(TRIES):
-        was = store.get(KEY)
-        kept = [*_read(was), action][-MOST:]
-        if store.swap(KEY, was, json.dumps(kept).encode(), KEPT):
-            return
-    raise QueueError(f"Other processes recorded actions {TRIES} times meanwhile.")
+    change(store, KEY, lambda was: json.dumps([astuple(one) for one in [*_read(was), action][-MOST:]]).encode(), KEPT)
 
 
 def _read(text: bytes | None) -> list[Action]:
     """The actions in a fact; none if it cannot be read."""
     try:
-        return [Action(float(at), *map(str, words), int(count)) for at, *words, count in json.loads(text or b"[]")]
+        found = json.loads(text or b"[]")
+        return [Action(float(at), by, queue, action, what, int(count)) for at, by, queue, action, what, count in found]
     except (TypeError, ValueError):
         return []
