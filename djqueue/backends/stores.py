@@ -39,6 +39,8 @@ class BaseStore:
 
     database: str | None = None
     """The database alias that holds it, if one does."""
+    is_local: bool = False
+    """Whether only this process sees its facts."""
 
     @property
     def shared(self) -> BaseStore:

@@ -10,7 +10,6 @@ from math import inf
 from operator import attrgetter
 from typing import Protocol
 
-import djqueue
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.in_flight import InFlight
@@ -169,7 +168,6 @@ class OperatorChannel:
             pid=os.getpid(),
             parent=os.getppid(),
             release=conf.get("QUEUE_RELEASE"),
-            version=djqueue.__version__,
             queues=[queue.base_name for queue in self.queues],
             threads=options.threads,
             coroutines=options.coroutines,

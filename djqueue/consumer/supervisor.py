@@ -83,11 +83,7 @@ class Supervisor:
         self.pool = Pool(options.threads, *workers)
         shared = self.pool, self.in_flight, self.settlers, self.run_limit, self._quarantine
         parts = Parts(*shared, consumer.name, options.lease, self.operators)
-        together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
-        self.fetchers = [
-            Fetcher(queues, parts, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
-            for queues in together
-        ]
+        self.fetchers = _fetchers(consumer, parts)
         self.keepers: list[Loop] = [
             *self._heartbeats,
             *(Reaper(queues, consumer.shortest_lease_of) for queues in servers if options.reap),
@@ -271,6 +267,14 @@ class Supervisor:
     def _look_now(self) -> None:
         for fetcher in self.fetchers:
             fetcher.look_now()
+
+
+def _fetchers(consumer: Served, parts: Parts) -> list[Fetcher]:
+    """One for each connection, or a single one that asks the queues in the order given."""
+    options = consumer.options
+    together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
+    paces = [Pace(options.delay, options.backoff, options.longest_pause) for _ in together]
+    return [Fetcher(queues, parts, pace, options.strict) for queues, pace in zip(together, paces, strict=True)]
 
 
 def _join(threads: Iterable[Member]) -> None:

@@ -12,15 +12,35 @@ from typing import TYPE_CHECKING, Any
 
 _NAMES = {
     "djqueue.operations.actions": "actions",
+    "djqueue.operations.consumers": "consumers forget named quiet resume_consumer stop",
+    "djqueue.operations.health": "Limit Problem health",
+    "djqueue.operations.pausing": "pause pauses resume",
 }
 """Modules, and the public names that live in each."""
 
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = ["actions"]
+__all__ = [
+    "Limit",
+    "Problem",
+    "actions",
+    "consumers",
+    "forget",
+    "health",
+    "named",
+    "pause",
+    "pauses",
+    "quiet",
+    "resume",
+    "resume_consumer",
+    "stop",
+]
 
 if TYPE_CHECKING:
     from djqueue.operations.actions import actions
+    from djqueue.operations.consumers import consumers, forget, named, quiet, resume_consumer, stop
+    from djqueue.operations.health import Limit, Problem, health
+    from djqueue.operations.pausing import pause, pauses, resume
 
 
 def __getattr__(name: str) -> Any:

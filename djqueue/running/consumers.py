@@ -49,8 +49,6 @@ class ConsumerRecord:
     """The process that started it: its supervisor, with ``--processes``."""
     release: str = ""
     """The setting QUEUE_RELEASE, or "" without one."""
-    version: str = ""
-    """Of djqueue."""
     queues: Sequence[str] = ()
     """Their names in the store."""
     threads: int = 0
@@ -160,7 +158,7 @@ def read(store: BaseStore) -> list[ConsumerRecord]:
     records = [record for text in texts if (record := _record_of(text, now)) is not None]
     digests = sorted({record.commands for record in records})
     known = dict(zip(digests, map(_object, store.get_many([*map(_commands_key, digests)])), strict=True))
-    return [_with(record, known=known[record.commands]) for record in records]
+    return [changed(record, known=known[record.commands]) for record in records]
 
 
 def _record_of(text: bytes | None, now: float) -> ConsumerRecord | None:
@@ -171,12 +169,13 @@ def _record_of(text: bytes | None, now: float) -> ConsumerRecord | None:
         record = ConsumerRecord(**{name: value for name, value in told.items() if name in names})
         running = tuple(Running(str(id), str(command), float(at)) for id, command, at in record.running)
         state = GONE if now - record.at > MISSED * EVERY else record.state
-        return _with(record, queues=tuple(record.queues), running=running, state=state)
+        return changed(record, queues=tuple(record.queues), running=running, state=state)
     except (TypeError, ValueError):
         return None
 
 
-def _with(record: ConsumerRecord, **changes: Any) -> ConsumerRecord:
+def changed(record: ConsumerRecord, **changes: Any) -> ConsumerRecord:
+    """A record with other values."""
     return ConsumerRecord(**{one.name: getattr(record, one.name) for one in fields(record)} | changes)
 
 

@@ -28,6 +28,7 @@ def at_one_moment(clocked: Any):
 class MemoryStore(BaseStore):
     """The facts of one queue, in a dictionary."""
 
+    is_local = True
     clock: Callable[[], float] = staticmethod(time.time)
     _common: ClassVar[MemoryStore | None] = None
     _making = threading.Lock()
