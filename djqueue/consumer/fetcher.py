@@ -69,6 +69,42 @@ class Prefetch:
         return min(MOST_AHEAD, int(self._rate * HORIZON))
 
 
+class PutOff:
+    """Messages of paused commands that went back with a delay: they are due at once when their command is resumed.
+
+    Those that another process has put off do the same there, and in any case the delay is short.
+    """
+
+    def __init__(self, operators: OperatorChannels):
+        self._operators = operators
+        self._due: dict[tuple[int, str], dict[str, float]] = {}
+        """The ids of a queue's messages of a command, and when they are due (by our clock)."""
+        self._queues: dict[int, BaseQueue] = {}
+
+    def add(self, queue: BaseQueue, held: Sequence[Held], delay: float) -> None:
+        if "inspect" not in queue.features:
+            return
+        self._queues[id(queue)] = queue
+        due = clock() + delay
+        for entry in (one.lease.entry for one in held):
+            ids = self._due.setdefault((id(queue), held[0].lease.entry.command), {})
+            ids.pop(entry.id, None)  # the latest come last
+            ids[entry.id] = due
+            if len(ids) > MOST_PUT_OFF:
+                del ids[next(iter(ids))]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._due.values()))
+
+    def promote_resumed(self) -> None:
+        """Have messages of commands that are not paused any more be due now, but for those that have come up since."""
+        for own, command in list(self._due):
+            queue = self._queues[own]
+            if self._operators.seconds_paused(queue, command) is None:
+                now, ids = clock(), self._due.pop((own, command))
+                queue.promote([id for id, due in ids.items() if due > now])
+
+
 class Quarantine:
     """An entry that was lost once is a *suspect*: it may have killed its worker.
 
@@ -112,6 +148,9 @@ class Quarantine:
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
 UNKNOWN = 0.005  # seconds until the next look whether it is known what is paused
+MOST_PUT_OFF = 50_000
+"""Messages of a paused command that a fetcher remembers."""
+PUT_OFF_RATE = 200  # a second: of very many messages of paused commands, a fetcher claims no more than about this
 SHORTEST_PAUSED, LONGEST_PAUSED = 1.0, 30.0  # seconds that a message of a paused command is put off
 STALE = 1.0  # seconds after which a message that no worker began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
@@ -154,6 +193,7 @@ class Fetcher(Loop):
         carried = [queue for queue in queues if queue.settles_with_claim] if self._is_one else []
         self._completed = {id(queue): parts.settlers.of(queue).completed(queue) for queue in carried}
         """What is done of those queues that are settled with a claim."""
+        self._put_off = PutOff(parts.operators)
         self._open = self._queues
         """The queues that are not paused, in the order in which they are asked."""
         self._ahead = self._idle = 0
@@ -186,6 +226,7 @@ class Fetcher(Loop):
                 self._parts.settlers.of(completed.queue).wake()
 
     def _tick(self) -> None:
+        self._put_off.promote_resumed()
         if not self._open:
             self._rest()
             return
@@ -387,11 +428,13 @@ class Fetcher(Loop):
             if seconds is None:
                 rest.append(one)
                 continue
-            delay = min(LONGEST_PAUSED, max(SHORTEST_PAUSED, seconds / 4))
-            if hold_of(one.lease.entry, Verdict(Outcome.RETURNED, delay=delay)):
-                self._put_back(unit[place:], "its command is paused", delay)
+            delay = max(SHORTEST_PAUSED, min(LONGEST_PAUSED, seconds / 4), len(self._put_off) / PUT_OFF_RATE)
+            holds = bool(hold_of(one.lease.entry, Verdict(Outcome.RETURNED, delay=delay)))
+            back = unit[place:] if holds else [one]
+            self._put_back(back, "its command is paused", delay)
+            self._put_off.add(queue, back, delay)
+            if holds:
                 break
-            self._put_back([one], "its command is paused", delay)
         return rest
 
     def _without_begun(self, held: list[Held]) -> list[Held]:

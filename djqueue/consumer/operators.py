@@ -20,7 +20,7 @@ from djqueue.running import consumers, pauses
 from djqueue.running.consumers import ConsumerRecord, Order
 from djqueue.running.pauses import COMMAND, SCHEDULE, Pauses
 from djqueue.running.shared import Shared, shared_stores
-from djqueue.utils import clock, tell
+from djqueue.utils import clock, plain, tell
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +118,21 @@ class OperatorChannel:
         if text != self._text or not self.is_known:
             if text is not None and self._asked == -inf:
                 self._ask_clock(now)  # by which a pause ends
-            self._text, self.pauses, self.is_known = text, Pauses.read(text), True
-            self._changed()
+            self._take_pauses(text)
         self._obey(consumers.order_of(order))
+
+    def _take_pauses(self, text: bytes | None) -> None:
+        before, self._text, self.pauses, self.is_known = self.pauses, text, Pauses.read(text), True
+        now, ours = self.now, lambda one: any(map(one.covers, self.queues))
+        was, are = list(filter(ours, before.at(now))), list(filter(ours, self.pauses.at(now)))
+        for one in are:
+            if one not in was:
+                why = f" ({one.why})" if one.why else ""
+                tell(logger, logging.INFO, "%s %s is paused by %s%s", one.kind, *map(plain, (one.name, one.by, why)))
+        for one in was:
+            if one.key not in {other.key for other in are}:
+                tell(logger, logging.INFO, "%s %s is resumed", one.kind, plain(one.name))
+        self._changed()
 
     def _obey(self, order: Order) -> None:
         if order == self._obeyed or not order.order:

@@ -70,7 +70,7 @@ def resume(kind: str, name: str, queue: str | None = None, *, by: str = "") -> b
     """Resume what :func:`pause` has paused; whether it was paused. Raises NotSupported as that."""
     _check(kind, name, queue, force=True)
     stores = _stores(kind, name, queue)
-    was = [facts.drop(shared.store, *_key(kind, name, queue), shared.store.now()) for shared in stores]
+    was = [facts.drop(shared.store, _key(kind, name, queue), shared.store.now()) for shared in stores]
     if any(was):
         record(stores[0].queues[0], "resume", _words(kind, name, queue), 1, by)
     return any(was)

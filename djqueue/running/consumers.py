@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from hashlib import blake2s
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from djqueue.backends.stores import BaseStore
 from djqueue.registry import Runnable
@@ -29,7 +29,8 @@ STOP, RESUME = "stop", "resume"
 ORDERS = (QUIET, RESUME, STOP)
 
 
-class Running(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Running:
     """A message that a consumer runs."""
 
     id: str
@@ -167,7 +168,7 @@ def _record_of(text: bytes | None, now: float) -> ConsumerRecord | None:
     names = {one.name for one in fields(ConsumerRecord)} - {"known"}
     try:
         record = ConsumerRecord(**{name: value for name, value in told.items() if name in names})
-        running = tuple(Running(str(id), str(command), float(at)) for id, command, at in record.running)
+        running = tuple(Running(**cast(dict, one)) for one in record.running)
         state = GONE if now - record.at > MISSED * EVERY else record.state
         return changed(record, queues=tuple(record.queues), running=running, state=state)
     except (TypeError, ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 
 from djqueue.backends.base import BaseQueue
@@ -13,6 +13,9 @@ from djqueue.running.shared import change
 
 KEY = "pauses"
 QUEUE, COMMAND, SCHEDULE = KINDS = ("queue", "command", "schedule")
+
+Key = tuple[str, str, str]
+"""The kind, the name and the queue of a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +34,22 @@ class Pause:
     until: float | None = None
     """When it ends by itself; None for never."""
 
+    @property
+    def key(self) -> Key:
+        """What is paused: there is one pause of it."""
+        return self.kind, self.name, self.queue
+
     def covers(self, queue: BaseQueue) -> bool:
         """Whether it stops something of this queue."""
         own = queue.base_name
         return self.name == own if self.kind == QUEUE else self.queue in ("", own)
 
 
-Key = tuple[str, str, str]
-"""The kind, the name and the queue: there is one pause of each."""
-
-
 class Pauses:
     """The pauses of a store as they were read."""
 
     def __init__(self, pauses: Iterable[Pause] = ()):
-        self._pauses: Mapping[Key, Pause] = {(one.kind, one.name, one.queue): one for one in pauses}
+        self._pauses: Mapping[Key, Pause] = {one.key: one for one in pauses}
         self.has_commands = any(one.kind == COMMAND for one in self._pauses.values())
 
     def __len__(self) -> int:
@@ -82,27 +86,28 @@ def read(store: BaseStore) -> Pauses:
 
 
 def add(store: BaseStore, pause: Pause, now: float) -> bool:
-    """Pause; whether it was not paused in this way before. A pause that holds already keeps its ``since``."""
-    key, is_new = (pause.kind, pause.name, pause.queue), False
+    """Pause; whether it was not paused before. Of a pause that holds already, only ``why`` and ``until`` change."""
+    key, is_new = pause.key, False
 
     def with_it(text: bytes | None) -> bytes | None:
         nonlocal is_new
-        kept = {(one.kind, one.name, one.queue): one for one in Pauses.read(text).at(now)}
+        kept = {one.key: one for one in Pauses.read(text).at(now)}
+        was = kept.get(key, replace(pause, since=now))
         is_new = key not in kept
-        since = now if is_new else kept[key].since
-        return _written({**kept, key: Pause(**{**asdict(pause), "since": since})}.values())
+        kept[key] = replace(was, why=pause.why or was.why, until=pause.until or was.until)
+        return _written(kept.values())
 
     change(store, KEY, with_it)
     return is_new
 
 
-def drop(store: BaseStore, kind: str, name: str, queue: str, now: float) -> Pause | None:
+def drop(store: BaseStore, key: Key, now: float) -> Pause | None:
     """Resume; the pause that was in force, None if there was none."""
     found: list[Pause] = []
 
     def without_it(text: bytes | None) -> bytes | None:
         pauses = Pauses.read(text).at(now)
-        found[:] = [one for one in pauses if (one.kind, one.name, one.queue) == (kind, name, queue)]
+        found[:] = [one for one in pauses if one.key == key]
         return _written(one for one in pauses if one not in found)
 
     change(store, KEY, without_it)

@@ -30,8 +30,8 @@ from djqueue.running.consumers import ConsumerRecord
 from djqueue.running.shared import shared_stores
 from djqueue.utils import counted, short_names
 
-HEAD = ("consumer", "state", "busy", "runs", "for", "ran", "memory", "release", "up", "seen", "queues")
-RIGHT = ("busy", "for", "ran", "memory", "up", "seen")
+HEAD = ("consumer", "state", "busy", "runs", "for", "ran", "MiB", "release", "up", "seen", "queues")
+RIGHT = ("busy", "for", "ran", "MiB", "up", "seen")
 ROLES = {"gone": "ERROR", "quiet": "WARNING", "stopping": "WARNING"}
 ORDERS = {
     "quiet": (operations.quiet, "claims nothing more"),
@@ -94,7 +94,8 @@ class Command(OperatorCommand):
         if not found:
             return self.stdout.write("There is no consumer: manage.py queue_consumer starts one.")
         cuts = {"consumer": cut_middle, "runs": cut_start, "queues": cut_middle, "release": cut_start}
-        without = () if any(one.release for one in found) else ("release",)
+        without = ["release"] if not any(one.release for one in found) else []
+        without += ["seen"] if all(one.is_alive for one in found) else []
         form: Any = {"cuts": cuts, "without": without, "spared": "consumer", "width": width_of(self.stdout)}
         self.stdout.write(table(HEAD, _rows(found), RIGHT, paint=self.paint, **form))
 
@@ -142,10 +143,10 @@ def _rows(found: Sequence[ConsumerRecord]) -> list[list[str]]:
             printable(names[one.running[0].command]) if one.running else NONE,
             duration(one.at - one.running[0].since) if one.running else NONE,
             number(one.ran),
-            f"{one.memory:,.0f} MiB",
+            f"{one.memory:,.0f}",
             printable(one.release) or NONE,
             duration(one.at - one.started),
-            f"{duration(max(0.0, now - one.at))}",
+            f"{duration(max(0.0, now - one.at))} ago",
             printable(", ".join(one.queues)),
         ]
         for one in found
