@@ -73,6 +73,7 @@ def actions(aliases: Iterable[str] | None = None, limit: int = MOST) -> list[Act
     chosen = list(dict.fromkeys(all_queues if aliases is None else aliases))
     stores = [shared.store for shared in shared_stores(all_queues[alias] for alias in chosen)]
     found = [action for store in stores for action in _read(store.get(KEY)) if action.queue in chosen]
+    found.reverse()  # of one moment, the latest comes first too
     return sorted(found, key=lambda action: -action.at)[:limit]
 
 

@@ -141,10 +141,8 @@ def _of_gone(now: float, known: Sequence[ConsumerRecord], gone_for: float) -> It
         silent = now - one.at
         if one.state == GONE and silent <= gone_for:
             ran = f", and ran {counted(one.busy, 'message')}" if one.busy else ""
-            text = (
-                f"consumer {one.name} is gone: it was killed or stands still. It was last heard of {lasted(silent)} ago"
-            )
-            yield Problem(WARNING, "", "gone", text + ran)
+            text = f"consumer {one.name} was last heard of {lasted(silent)} ago{ran}: it was killed, or stands still"
+            yield Problem(WARNING, "", "gone", text)
 
 
 def _of_commands(queue: BaseQueue, alive: Sequence[ConsumerRecord]) -> Iterator[Problem]:

@@ -32,6 +32,9 @@ from djqueue.utils import counted, short_names
 
 HEAD = ("consumer", "state", "busy", "runs", "for", "ran", "MiB", "release", "up", "seen", "queues")
 RIGHT = ("busy", "for", "ran", "MiB", "up", "seen")
+SPARABLE = ("MiB", "ran", "release", "up")
+"""What a narrow terminal does not show, in this order; --show does."""
+CUTS = {"consumer": cut_middle, "runs": cut_start, "queues": cut_middle, "release": cut_start}
 ROLES = {"gone": "ERROR", "quiet": "WARNING", "stopping": "WARNING"}
 ORDERS = {
     "quiet": (operations.quiet, "claims nothing more"),
@@ -93,11 +96,10 @@ class Command(OperatorCommand):
     def _list(self, found: Sequence[ConsumerRecord]) -> None:
         if not found:
             return self.stdout.write("There is no consumer: manage.py queue_consumer starts one.")
-        cuts = {"consumer": cut_middle, "runs": cut_start, "queues": cut_middle, "release": cut_start}
-        without = ["release"] if not any(one.release for one in found) else []
-        without += ["seen"] if all(one.is_alive for one in found) else []
-        form: Any = {"cuts": cuts, "without": without, "spared": "consumer", "width": width_of(self.stdout)}
-        self.stdout.write(table(HEAD, _rows(found), RIGHT, paint=self.paint, **form))
+        rows, width = _rows(found), width_of(self.stdout)
+        without = _left_out(found, rows, width)
+        form: Any = {"cuts": CUTS, "without": without, "spared": "consumer", "width": width}
+        self.stdout.write(table(HEAD, rows, RIGHT, paint=self.paint, **form))
 
     def _show(self, found: Sequence[ConsumerRecord], part: str, as_json: bool) -> None:
         with told():
@@ -125,6 +127,16 @@ class Command(OperatorCommand):
         runs = [[printable(run.id), printable(run.command), duration(one.at - run.since)] for run in one.running]
         shown = table(("id", "command", "for"), runs, ("for",), paint=self.paint) if runs else ""
         return "\n".join([*known, *(["", shown] if shown else [])])
+
+
+def _left_out(found: Sequence[ConsumerRecord], rows: list[list[str]], width: int | None) -> list[str]:
+    """The columns that say nothing here, and on a narrow terminal those that one can do without."""
+    without = [] if any(one.release for one in found) else ["release"]
+    without += ["seen"] if all(one.is_alive for one in found) else []
+    for name in SPARABLE:
+        if width and max(map(len, table(HEAD, rows, without=without).splitlines())) > width:
+            without.append(name)
+    return without
 
 
 def _is_heard_of(queue: BaseQueue) -> bool:
