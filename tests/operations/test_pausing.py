@@ -5,7 +5,7 @@ import pytest
 from djqueue import crontab, operations, periodic_command, queue_command, queues, schedules
 from djqueue.exceptions import InvalidQueueError, NotSupported, QueueError
 from djqueue.operations.actions import KEY as ACTIONS
-from djqueue.operations.actions import MOST, record
+from djqueue.operations.actions import record
 from djqueue.running import pauses
 from djqueue.testing import together
 from tests.backends.contract.toy import ToyQueue
@@ -126,10 +126,11 @@ def test_what_cannot_be_read_is_nothing_and_is_replaced(queue):
 @MEMORY
 def test_the_last_actions_are_kept_and_who_runs_the_process_is_the_default(queue, monkeypatch):
     monkeypatch.setattr("getpass.getuser", lambda: {}["no name"])
-    for number in range(MOST + 5):
+    monkeypatch.setattr("djqueue.operations.actions.MOST", 10)
+    for number in range(15):
         record(queue, "remove", str(number), 1)
     found = operations.actions(["default"])
-    assert [one.what for one in found] == [str(number) for number in reversed(range(5, MOST + 5))]
+    assert [one.what for one in found] == [str(number) for number in reversed(range(5, 15))]
     assert "@" in found[0].by
     assert operations.actions(["mail"]) == []
 

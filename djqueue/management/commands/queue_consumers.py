@@ -16,6 +16,7 @@ from djqueue.management.tables import (
     NONE,
     Cell,
     chosen,
+    cut,
     cut_middle,
     cut_start,
     duration,
@@ -32,9 +33,11 @@ from djqueue.utils import counted, short_names
 
 HEAD = ("consumer", "state", "busy", "runs", "for", "ran", "MiB", "release", "up", "seen", "queues")
 RIGHT = ("busy", "for", "ran", "MiB", "up", "seen")
+RELEASE = 12
+"""Characters of a release in the table."""
 SPARABLE = ("MiB", "ran", "release", "up")
 """What a narrow terminal does not show, in this order; --show does."""
-CUTS = {"consumer": cut_middle, "runs": cut_start, "queues": cut_middle, "release": cut_start}
+CUTS = {"consumer": cut_middle, "runs": cut_start, "queues": cut_middle}
 ROLES = {"gone": "ERROR", "quiet": "WARNING", "stopping": "WARNING"}
 ORDERS = {
     "quiet": (operations.quiet, "claims nothing more"),
@@ -156,7 +159,7 @@ def _rows(found: Sequence[ConsumerRecord]) -> list[list[str]]:
             duration(one.at - one.running[0].since) if one.running else NONE,
             number(one.ran),
             f"{one.memory:,.0f}",
-            printable(one.release) or NONE,
+            cut(one.release, RELEASE) or NONE,
             duration(one.at - one.started),
             f"{duration(max(0.0, now - one.at))} ago",
             printable(", ".join(one.queues)),
