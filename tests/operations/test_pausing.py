@@ -126,7 +126,7 @@ def test_what_cannot_be_read_is_nothing_and_is_replaced(queue):
 @MEMORY
 def test_the_last_actions_are_kept_and_who_runs_the_process_is_the_default(queue, monkeypatch):
     monkeypatch.setattr("getpass.getuser", lambda: {}["no name"])
-    monkeypatch.setattr("djqueue.operations.actions.MOST", 10)
+    monkeypatch.setitem(record.__globals__, "MOST", 10)
     for number in range(15):
         record(queue, "remove", str(number), 1)
     found = operations.actions(["default"])
