@@ -187,7 +187,7 @@ class Consumer:
             with suppress(Exception):
                 stats = queue.stats()
                 if stats.ready and stats.delayed is not None and "count" in queue.features:
-                    text = "%s: %d are due and may not run yet: they are paused, or wait for a throttle"
+                    text = "%s: %d are due and may not run yet: they wait for a throttle, or are paused"
                     say(logging.INFO, text, queue.alias, stats.ready, extra={"queue": queue.alias})
 
     def _told_to_stop(self, timeout: float) -> bool:

@@ -72,7 +72,6 @@ class OperatorChannel:
         self._state = state
         self._changed = changed
         """Called when something was paused or resumed."""
-        self._ours = set(map(id, shared.queues))
         self._text: bytes | None = None
         self._obeyed = Order()
         self._began, self._ahead, self._asked = clock(), 0.0, -inf
@@ -205,6 +204,7 @@ class OperatorChannels:
         self.channels: list[OperatorChannel] = []
         self._of: dict[int, OperatorChannel] = {}
         self._until = clock() + FIRST_ANSWER
+        self._are_known = False
 
     def open(
         self, queues: Iterable[BaseQueue], consumer: Served, in_flight: InFlight, changed: Callable[[], object]
@@ -223,7 +223,9 @@ class OperatorChannels:
     @property
     def are_known(self) -> bool:
         """Whether it is known what is paused, or a store has not said so for a while."""
-        return all(channel.is_known for channel in self.channels) or clock() >= self._until
+        if not self._are_known:
+            self._are_known = all(channel.is_known for channel in self.channels) or clock() >= self._until
+        return self._are_known
 
     def may_claim(self, queue: BaseQueue) -> bool:
         """Whether this consumer claims from a queue: not while either is paused."""
