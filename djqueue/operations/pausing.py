@@ -122,10 +122,3 @@ def _words(kind: str, name: str, queue: str | None) -> str:
 def _with_aliases(one: Pause, names: dict[str, str]) -> Pause:
     name = names.get(one.name, one.name) if one.kind == QUEUE else one.name
     return Pause(one.kind, name, names.get(one.queue, one.queue), one.by, one.why, one.since, one.until)
-
-
-def pause_of(queue: BaseQueue, known: Sequence[Pause], kind: str = QUEUE, name: str = "") -> Pause | None:
-    """What holds up a queue, or a command or a schedule in it, of what :func:`pauses` returned; None for nothing."""
-    wanted = queue.alias if kind == QUEUE else name
-    fitting = (one for one in known if one.kind == kind and one.name == wanted and one.queue in ("", queue.alias))
-    return next(fitting, None)

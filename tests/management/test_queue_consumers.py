@@ -147,6 +147,10 @@ class TestPauses:
         assert text in str(failure(*args))
         assert operations.pauses() == []
 
+    @pytest.mark.backends("memory")
+    def test_what_is_in_memory_is_paused_in_its_own_process(self, queue):
+        assert "call djqueue.operations.pause() there" in str(failure("queue_pause", "mail"))
+
 
 class TestHealth:
     def test_the_exit_code_and_the_first_line_say_how_bad_it_is(self, queue):

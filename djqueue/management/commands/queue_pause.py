@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 
 from djqueue import operations
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import NONE, Cell, cut, cut_start, moment, printable, span, table, told, width_of
+from djqueue.management.tables import NONE, Cell, chosen, cut, cut_start, moment, printable, span, table, told, width_of
 from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE, Pause
 
 HEAD = ("paused", "name", "queue", "by", "since", "until", "why")
@@ -46,6 +46,7 @@ class Command(OperatorCommand):
         wanted = what(options)
         if not wanted:
             return self._list(options["queue"], options["json"])
+        _refuse_local(options["queues"] or ([options["queue"]] if options["queue"] else None))
         how = {"why": options["reason"], "for_": options["for_"], "force": options["force"]}
         for kind, name in wanted:
             with told():
@@ -80,6 +81,15 @@ def what(options: dict[str, Any]) -> list[tuple[str, str]]:
     if options["queue"] and options["queues"]:
         raise CommandError("-q says where a command or a schedule is meant: name queues without it.", returncode=2)
     return [*((QUEUE, alias) for alias in dict.fromkeys(options["queues"])), *named]
+
+
+def _refuse_local(aliases: list[str] | None) -> None:
+    """Raises CommandError if the queues that are meant are in memory, all of them."""
+    queues = chosen(aliases)
+    if all(queue.store.is_local for queue in queues):
+        names = ", ".join(queue.alias for queue in queues)
+        text = f"Only the process of their consumer sees what is in memory ({names})"
+        raise CommandError(f"{text}: call djqueue.operations.pause() there.", returncode=2)
 
 
 def _row(one: Pause) -> list[str]:
