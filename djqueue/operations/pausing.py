@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from djqueue import schedules
-from djqueue.backends.base import BaseQueue
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import NotSupported, QueueError
 from djqueue.operations.actions import operator, record
