@@ -110,7 +110,8 @@ EXTEND = (
 PROMOTED = f"state = 0, sort_key = {RANK}, sort_at = due_since"
 PLACE_NOW = "CASE WHEN due_since > NOW THEN NOW ELSE due_since END"
 MADE_DUE = (
-    f"sort_at = {PLACE_NOW}, due_since = {PLACE_NOW}, sort_key = CASE WHEN state = 3 THEN neg_priority ELSE {RANK} END, "
+    f"sort_at = {PLACE_NOW}, due_since = {PLACE_NOW}, "
+    f"sort_key = CASE WHEN state = 3 THEN neg_priority ELSE {RANK} END, "
     "state = CASE WHEN state = 3 THEN lane_number ELSE 0 END"
 )
 """Makes a delayed entry due. The state comes last: MariaDB reads what the columns before it were just set to."""
