@@ -1439,11 +1439,7 @@ COMMIT;
 -- promote
 
 BEGIN;
-SELECT DISTINCT lane, ABS(lane_number), gate
-FROM djqueue_message
-WHERE queue = %s
-  AND id IN (%s)
-  AND lane_number <> 0;
+-- SELECT as in: cancel
 UPDATE djqueue_message FORCE INDEX (djqueue_message_id)
 SET sort_at = CASE WHEN due_since > NOW THEN NOW ELSE due_since END,
     due_since = CASE WHEN due_since > NOW THEN NOW ELSE due_since END,
