@@ -157,6 +157,7 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_MAX_POLL_INTERVAL": Setting(
         1.0, _duration(0.001, "at least a millisecond"), float, ("QUEUE_COORDINATOR_DELAY",)
     ),
+    "QUEUE_RELEASE": Setting("", _TEXT, str),
     "QUEUE_CONSUMER_PREFIX": Setting("", _TEXT, str, ("QUEUE_COORDINATOR_PREFIX",)),
     "QUEUE_LEASE": Setting(60.0, _duration(0.1, "at least 0.1 seconds"), float, ("QUEUE_COORDINATOR_TIMEOUT",)),
     "QUEUE_DEFAULT_PRIORITY": Setting(0, Kind(_passes(priority), "a whole number of 32 bits"), int),

@@ -108,6 +108,17 @@ def _nothing_registered():
     clear_event_consumers()
 
 
+@pytest.fixture(autouse=True)
+def _nothing_shared():
+    """What queues in memory share ends with the test, as it does with the server of a test."""
+    yield
+    from djqueue.backends.memory.store import MemoryStore
+
+    if common := MemoryStore._common:
+        for key in list(common._facts):
+            common._delete(key)
+
+
 @pytest.fixture
 def no_periodic_commands(monkeypatch):
     """Without those of other tests, which the registry has too if one process runs them all."""

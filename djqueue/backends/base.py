@@ -76,9 +76,9 @@ class LeasedQueue(BaseQueue):
 
     Required are ``put``, ``claim``, ``complete``, ``touch``, ``release``, ``fail``, ``stats`` and ``flush``, and
     ``reap`` unless leases run out by themselves in the store. With "inspect" in :attr:`features`, operators need
-    ``requeue``, ``find``, ``remove``, ``amend``, ``peek``, ``reprioritise`` and ``trim`` too. ``write``, ``read`` and
-    ``__len__`` come with this class, and all else has a working default. A call of a required verb that is missing
-    raises NotSupported, which names it.
+    ``requeue``, ``find``, ``remove``, ``amend``, ``peek``, ``reprioritise``, ``promote`` and ``trim`` too. ``write``,
+    ``read`` and ``__len__`` come with this class, and all else has a working default. A call of a required verb that
+    is missing raises NotSupported, which names it.
     """
 
     features = FEATURES - {"transaction", "begin", "lanes", "shards", "history"}

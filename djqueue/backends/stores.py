@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
@@ -39,11 +39,18 @@ class BaseStore:
 
     database: str | None = None
     """The database alias that holds it, if one does."""
+    is_local: bool = False
+    """Whether only this process sees its facts."""
 
     @property
     def shared(self) -> BaseStore:
         """The store of what queues of one server share: here this one, so nothing is shared."""
         return self
+
+    @property
+    def place(self) -> Hashable:
+        """Equal for stores whose :attr:`shared` facts are the same."""
+        return id(self.shared)
 
     def now(self) -> float:
         """The store's clock, epoch seconds."""

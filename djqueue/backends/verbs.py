@@ -583,6 +583,10 @@ class QueueVerbs:
         """Give entries that wait another priority; how many."""
         raise self._cannot("reprioritise")
 
+    def promote(self, ids: Iterable[str]) -> int:
+        """Let delayed entries be due now: they wait in their places, or enter their lanes; how many these were."""
+        raise self._cannot("promote")
+
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         """Up to ``limit`` lanes that hold something or remember something, behind the cursor ``after``."""
         raise self._cannot("lanes")

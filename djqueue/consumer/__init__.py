@@ -197,7 +197,7 @@ class Consumer:
             with suppress(Exception):
                 stats = queue.stats()
                 if stats.ready and stats.delayed is not None and "count" in queue.features:
-                    text = "%s: %d are due and may not run yet: they wait for a throttle, or in a paused lane"
+                    text = "%s: %d are due and may not run yet: they wait for a throttle, or are paused"
                     say(logging.INFO, text, queue.alias, stats.ready, extra={"queue": queue.alias})
 
     def _told_to_stop(self, timeout: float) -> bool:

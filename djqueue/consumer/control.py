@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import inf
 from threading import Event
 from typing import Self
@@ -13,6 +14,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import Loop, PerServer, alike, run_all
+from djqueue.consumer.operators import OperatorChannel, OperatorChannels
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
 from djqueue.policies.policy import Policy
@@ -34,12 +36,15 @@ NOTED = 0.5  # seconds after which what runs is noted, if it was begun without
 class ControlChannel(Loop):
     """Takes progress to the store, and asks it whether what runs is cancelled, if its command wants to know.
 
+    Its thread does the same for operators: heartbeats go to the store, pauses and orders come from it.
+
     It has a connection of its own: a report made within a transaction is visible before that ends, and a question is
     not answered from a snapshot. All queues are of one server: a server that does not answer delays no other.
     """
 
-    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight):
+    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight, operators: Sequence[OperatorChannel] = ()):
         super().__init__(f"djqueue-controlchannel-{queues[0].alias}")
+        self._operators = operators
         self.stopping = False
         """Whether the consumer wants to stop."""
         self._ours = {id(queue) for queue in queues}
@@ -93,9 +98,14 @@ class ControlChannel(Loop):
         now = time.monotonic()
         due = [held for held in list(self._reports) if now - held.reported >= EVERY]
         watched = list(self._watched)  # commands add to it meanwhile
-        steps = [*((self._deliver, held) for held in due), *((self._ask, held) for held in watched)]
-        run_all(steps, lambda step: step[0](step[1]))  # a step that fails delays no other
-        return EVERY if self._reports or self._watched else NOTED
+        steps: list[Callable[[], None]] = [
+            *(channel.tick for channel in self._operators),
+            *(partial(self._deliver, held) for held in due),
+            *(partial(self._ask, held) for held in watched),
+        ]
+        run_all(steps, lambda step: step())  # a step that fails delays no other
+        pause = EVERY if self._reports or self._watched else NOTED
+        return min([pause, *(channel.left for channel in self._operators)])
 
     def _begin_all(self) -> None:
         waiting = {held: told for held in list(self._beginning) if (told := self._beginning.pop(held, None))}
@@ -127,7 +137,9 @@ class ControlChannel(Loop):
             held.lease = begun.get(proof_of(held.lease), held.lease)
 
     def on_stop(self) -> None:
-        run_all(list(self._reports), self._deliver)
+        steps: list[Callable[[], None]] = [channel.end for channel in self._operators]
+        steps += [partial(self._deliver, held) for held in list(self._reports)]
+        run_all(steps, lambda step: step())
 
     def _deliver(self, held: Held) -> None:
         held.reported, progress = time.monotonic(), self._reports.pop(held)
@@ -152,8 +164,10 @@ class ControlChannels(PerServer[ControlChannel]):
         shorten: Callable[[], None],
         patience: int,
         owner: str = "",
+        operators: OperatorChannels | None = None,
     ):
-        super().__init__(servers, lambda queues: ControlChannel(queues, in_flight))
+        operators = operators or OperatorChannels()
+        super().__init__(servers, lambda queues: ControlChannel(queues, in_flight, operators.first_of(queues)))
         self._shorten = shorten
         self._patience = patience
         self._owner = owner

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, inf
 
 from djqueue import signals
@@ -15,9 +15,10 @@ from djqueue.backends.base import BaseQueue, Claimed
 from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
 from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want, recycle_connections
+from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import Completed, RunLimit, Settlers
-from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.policies.outcomes import Outcome, Verdict, hold_of
 from djqueue.running.reporting import report
 from djqueue.utils import clock, tell
 
@@ -68,6 +69,42 @@ class Prefetch:
         return min(MOST_AHEAD, int(self._rate * HORIZON))
 
 
+class PutOff:
+    """Messages of paused commands that went back with a delay: they are due at once when their command is resumed.
+
+    Those that another process has put off do the same there, and in any case the delay is short.
+    """
+
+    def __init__(self, operators: OperatorChannels):
+        self._operators = operators
+        self._due: dict[tuple[int, str], dict[str, float]] = {}
+        """The ids of a queue's messages of a command, and when they are due (by our clock)."""
+        self._queues: dict[int, BaseQueue] = {}
+
+    def add(self, queue: BaseQueue, held: Sequence[Held], delay: float) -> None:
+        if "inspect" not in queue.features:
+            return
+        self._queues[id(queue)] = queue
+        due = clock() + delay
+        for entry in (one.lease.entry for one in held):
+            ids = self._due.setdefault((id(queue), held[0].lease.entry.command), {})
+            ids.pop(entry.id, None)  # the latest come last
+            ids[entry.id] = due
+            if len(ids) > MOST_PUT_OFF:
+                del ids[next(iter(ids))]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._due.values()))
+
+    def promote_resumed(self) -> None:
+        """Have messages of commands that are not paused any more be due now, but for those that have come up since."""
+        for own, command in list(self._due):
+            queue = self._queues[own]
+            if self._operators.seconds_paused(queue, command) is None:
+                now, ids = clock(), self._due.pop((own, command))
+                queue.promote([id for id, due in ids.items() if due > now])
+
+
 class Quarantine:
     """An entry that was lost once is a *suspect*: it may have killed its worker.
 
@@ -110,6 +147,11 @@ class Quarantine:
 
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
+UNKNOWN = 0.005  # seconds until the next look whether it is known what is paused
+MOST_PUT_OFF = 50_000
+"""Messages of a paused command that a fetcher remembers."""
+PUT_OFF_RATE = 200  # a second: of very many messages of paused commands, a fetcher claims no more than about this
+SHORTEST_PAUSED, LONGEST_PAUSED = 1.0, 30.0  # seconds that a message of a paused command is put off
 STALE = 1.0  # seconds after which a message that no worker began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
 SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for other held messages to be settled
@@ -131,6 +173,7 @@ class Parts:
     """Runs messages with which a worker has died apart from all others; None if each runs in a process of its own."""
     owner: str
     lease: float | None = None
+    operators: OperatorChannels = field(default_factory=OperatorChannels)
 
 
 class Fetcher(Loop):
@@ -150,6 +193,9 @@ class Fetcher(Loop):
         carried = [queue for queue in queues if queue.settles_with_claim] if self._is_one else []
         self._completed = {id(queue): parts.settlers.of(queue).completed(queue) for queue in carried}
         """What is done of those queues that are settled with a claim."""
+        self._put_off = PutOff(parts.operators)
+        self._open = self._queues
+        """The queues that are not paused, in the order in which they are asked."""
         self._ahead = self._idle = 0
         self._awaited = inf
         """When the next message was said to be due (epoch seconds)."""
@@ -162,6 +208,10 @@ class Fetcher(Loop):
         """Whether a store has answered the latest claim."""
 
     def tick(self) -> float:
+        if not self._parts.operators.are_known:
+            return UNKNOWN
+        self._is_to_look.clear()
+        self._open = [queue for queue in self._queues if self._parts.operators.may_claim(queue)]
         self._await_completed(True)
         try:
             self._tick()
@@ -181,17 +231,20 @@ class Fetcher(Loop):
     def _await_completed(self, awaited: bool) -> None:
         """Have workers leave what is done for this thread to settle, or else for the settler."""
         for completed in self._completed.values():
-            completed.awaited = awaited
-            if completed.waiting and not awaited:
+            completed.awaited = awaited and completed.queue in self._open
+            if completed.waiting and not completed.awaited:
                 self._parts.settlers.of(completed.queue).wake()
 
     def _tick(self) -> None:
+        self._put_off.promote_resumed()
+        if not self._open:
+            self._rest()
+            return
         limit = self._parts.run_limit.take(self._wanted())
         if limit <= 0:
             self._await_room()
             return
         self._asked = inf
-        self._is_to_look.clear()
         claims = self._claim(limit)
         self._answers = True  # now, as the rest of a tick may be a long pause
         if any(claims):
@@ -205,12 +258,12 @@ class Fetcher(Loop):
         failing = [failure_backoff.left for failure_backoff in self._alone.values() if failure_backoff.count]
         if again > PRESENTLY and not failing:
             if self.dry is None:
-                for queue in self._queues:
+                for queue in self._open:
                     signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
             self._tell_what_is_awaited(claims, again)
             self.dry = self._asked
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
-        sleeps = not len(self._parts.in_flight) and self._is_one and all(queue.notifies for queue in self._queues)
+        sleeps = not len(self._parts.in_flight) and self._is_one and all(queue.notifies for queue in self._open)
         pause = self._pace.longest if sleeps else self._pace.next()
         self._await_completed(False)
         self._nap(min([pause, *failing]), again)
@@ -219,7 +272,7 @@ class Fetcher(Loop):
         """Log until when there is nothing to claim, as far as that is known, whenever it has changed."""
         if not logger.isEnabledFor(logging.DEBUG):
             return
-        due, aliases = time.time() + again, ", ".join(queue.alias for queue in self._queues)
+        due, aliases = time.time() + again, ", ".join(queue.alias for queue in self._open)
         if self.dry is None or not (due == self._awaited or abs(due - self._awaited) < PRECISELY):
             self._awaited = due
             throttled = any(claimed.reason for claimed in claims)
@@ -228,8 +281,14 @@ class Fetcher(Loop):
             about = {"event": "idle", "queue": aliases, **({"delay": again} if again < inf else {})}
             tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 
+    def _rest(self) -> None:
+        """Claim nothing, as all queues are paused, or this consumer is; look again when that changes."""
+        self._await_completed(False)
+        self.dry = time.monotonic()
+        self._is_to_look.wait(NAP_SLICE)
+
     def look_now(self) -> None:
-        """Claim now: a lane may have opened."""
+        """Claim now: a lane may have opened, or what was paused."""
         self._is_to_look.set()
 
     def on_stop(self) -> None:
@@ -284,7 +343,7 @@ class Fetcher(Loop):
         failed: list[tuple[BaseQueue, Exception]] = []
         parts, ahead = self._parts, max(0, limit - self._idle)
         try:
-            for queue in [one for one in self._queues if not self._alone[id(one)].left] or list(self._queues):
+            for queue in [one for one in self._open if not self._alone[id(one)].left] or self._open:
                 asked = clock()
                 try:
                     claims.append(self._claim_from(queue, limit, ahead))
@@ -359,6 +418,8 @@ class Fetcher(Loop):
             del held[-surplus:]
         else:
             self._parts.run_limit.give(-surplus)
+        if self._parts.operators.has_paused_commands(queue):
+            held = [one for unit in units_of(held) for one in self._without_paused(queue, unit)]
         note_cancelled(queue, held)
         if self.stopped:
             self._put_back(held, "the consumer stops")
@@ -369,6 +430,23 @@ class Fetcher(Loop):
         else:
             self._parts.quarantine.cautious = False
             self._submit(held)
+
+    def _without_paused(self, queue: BaseQueue, unit: list[Held]) -> list[Held]:
+        """The messages of a unit whose commands are not paused. The others go back, and what they hold up in a lane."""
+        rest: list[Held] = []
+        for place, one in enumerate(unit):
+            seconds = self._parts.operators.seconds_paused(queue, one.lease.entry.command)
+            if seconds is None:
+                rest.append(one)
+                continue
+            delay = max(SHORTEST_PAUSED, min(LONGEST_PAUSED, seconds / 4), len(self._put_off) / PUT_OFF_RATE)
+            holds = bool(hold_of(one.lease.entry, Verdict(Outcome.RETURNED, delay=delay)))
+            back = unit[place:] if holds else [one]
+            self._put_back(back, "its command is paused", delay)
+            self._put_off.add(queue, back, delay)
+            if holds:
+                break
+        return rest
 
     def _without_begun(self, held: list[Held]) -> list[Held]:
         """The leases but for entries that already run here, or ended here unknown to the store, as it was away.
@@ -420,7 +498,7 @@ class Fetcher(Loop):
 
     def _nap(self, pause: float, again: float) -> None:
         """Sleep as the backend does, in slices, so that a stop is noticed; at most ``again`` seconds."""
-        first, *others = self._queues
+        first, *others = self._open
         beside = [queue for queue in others if queue.connection_key == first.connection_key]
         due = time.monotonic() + again
         until = min(due, time.monotonic() + pause)

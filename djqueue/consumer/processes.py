@@ -30,6 +30,7 @@ from djqueue import health, signals
 from djqueue.consumer import CUT_OFF, STUCK, Consumer
 from djqueue.consumer.isolation import how_it_ended
 from djqueue.consumer.liveness import Reporter
+from djqueue.consumer.memory import memory_of
 from djqueue.utils import handle_signals, seconds, tell, whole
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,6 @@ STARTS = 60.0  # seconds in which a process is to write its liveness file
 LATE = 10.0  # seconds beyond the grace, after which a process is killed
 ASSIGNMENT = "DJQUEUE_PROCESS"
 """The environment variable for a process: its number, and the descriptor of its socket."""
-MIB = 1 << 20
 READY, RAN = b"ready", b"ran"
 RETIRE, STOP, NOW = b"retire", b"stop", b"now"
 STOPS = STOP, NOW
@@ -102,17 +102,6 @@ def cpu_limit(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs
         if group == root:
             break
     return least
-
-
-def memory_of(pid: int | None = None) -> float:
-    """The resident memory of a process in MiB, of this one by default; 0 if that cannot be told."""
-    pid = pid or os.getpid()
-    with suppress(OSError, ValueError, IndexError):
-        if Path("/proc/self/statm").exists():
-            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
-        told = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True)
-        return int(told.stdout) / 1024
-    return 0.0
 
 
 # ---- The supervisor

@@ -38,7 +38,11 @@ FRESH = 0.5  # seconds for which a look at the schedules is taken as current whe
 NEVER, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 ATTENTIVE = timedelta(seconds=10)  # a scheduler that looked within this time has missed nothing
 _TO_THE_MINUTE, _TO_THE_MICROSECOND = "%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M:%S.%fZ"
+PAUSED = 1.0  # seconds between two looks at a schedule that is paused
 RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
+
+IsPaused = Callable[[BaseQueue, str], bool]
+"""Whether operators have paused the schedule of a name in a queue."""
 
 
 def local(moment: datetime) -> datetime:
@@ -49,12 +53,12 @@ def local(moment: datetime) -> datetime:
 class Scheduler(Loop):
     """Enqueues due ticks. The store keeps the last tick, so that an absence of all schedulers is noticed."""
 
-    def __init__(self, served: Sequence[BaseQueue]):
+    def __init__(self, served: Sequence[BaseQueue], is_paused: IsPaused = lambda queue, name: False):
         super().__init__(f"djqueue-scheduler-{served[0].alias}")
         aliases = {queue.alias for queue in served}
         periodic = (command for command in registry.periodic() if command.policy.queue_name in aliases)
-        self._plans = [PeriodicPlan(command) for command in periodic if isinstance(command, PeriodicCommand)]
-        self._boards = [Board(queue.alias, self.move) for queue in served if "facts" in queue.features]
+        self._plans = [PeriodicPlan(one, is_paused) for one in periodic if isinstance(one, PeriodicCommand)]
+        self._boards = [Board(queue.alias, is_paused, self.move) for queue in served if "facts" in queue.features]
 
     def tick(self) -> float:
         return self._all([board.keep_up for board in self._boards])
@@ -82,8 +86,9 @@ class Tracker:
     _keep_for: float | None = None
     """Seconds for which its last tick is remembered; None: for ever."""
 
-    def __init__(self, name: str, queue_name: str, rule: Rule, mark_for: timedelta, key: str):
+    def __init__(self, name: str, queue_name: str, rule: Rule, mark_for: timedelta, key: str, is_paused: IsPaused):
         self.name = name
+        self._is_paused = is_paused
         self._queue_name = queue_name
         self._rule = rule
         self._mark_for = mark_for
@@ -100,6 +105,8 @@ class Tracker:
     def serve(self, queue: BaseQueue, now: datetime) -> float:
         if self._served is None:
             self._served = self._recall(queue, now)
+        if self._is_paused(queue, self.name):
+            return PAUSED
         try:
             due, upcoming = self._due(self._served, now)
             if due:
@@ -173,12 +180,12 @@ class Tracker:
 
 
 class PeriodicPlan(Tracker):
-    def __init__(self, command: PeriodicCommand[..., Any]):
+    def __init__(self, command: PeriodicCommand[..., Any], is_paused: IsPaused):
         rule = command.rule
         ticks_often = isinstance(command.validate_datetime, Interval)
         mark_for = rule.max_lateness + RACING if ticks_often else max(MARK_FOR, 2 * rule.max_lateness)
         self._tick_format = f"{{name}}:{{tick:{_TO_THE_MICROSECOND if ticks_often else _TO_THE_MINUTE}}}"
-        super().__init__(command.name, command.policy.queue_name, rule, mark_for, f"last:{command.name}")
+        super().__init__(command.name, command.policy.queue_name, rule, mark_for, f"last:{command.name}", is_paused)
         self._schedule = command.validate_datetime
         self._what = command, Call(), command.policy
 
@@ -211,8 +218,9 @@ class Board:
     A look costs one small fact while no schedule changes, and a turn costs what is due in it, however many there are.
     """
 
-    def __init__(self, queue_name: str, move: Callable[[], None] = lambda: None):
+    def __init__(self, queue_name: str, is_paused: IsPaused, move: Callable[[], None] = lambda: None):
         self._queue_name = queue_name
+        self._is_paused = is_paused
         self._move = move
         """Called before each of the schedules that are due, which may be many."""
         self._known = Known()
@@ -238,7 +246,8 @@ class Board:
         if known is not self._known:
             opened = schedules.opened(queue, news)
             lasts = queue.store.get_many([schedules.last_key(name) for name in opened])
-            fresh = [ScheduleTracker(one, there, last) for one, last in zip(opened.values(), lasts, strict=True)]
+            pairs = zip(opened.values(), lasts, strict=True)
+            fresh = [ScheduleTracker(one, there, last, self._is_paused) for one, last in pairs]
             self._replace(set(known.names()), news.keys(), fresh)
             self._known = known
         self._looked = clock()
@@ -293,10 +302,11 @@ class ScheduleTracker(Tracker):
 
     _tick_format = f"schedule:{{name}}:{{tick:{_TO_THE_MICROSECOND}}}"
 
-    def __init__(self, schedule: Schedule, was_there: bool, last: bytes | None):
+    def __init__(self, schedule: Schedule, was_there: bool, last: bytes | None, is_paused: IsPaused):
         rule = schedule.plan.rule
         mark_for = rule.max_lateness + RACING
-        super().__init__(schedule.name, schedule.queue_name, rule, mark_for, schedules.last_key(schedule.name))
+        key = schedules.last_key(schedule.name)
+        super().__init__(schedule.name, schedule.queue_name, rule, mark_for, key, is_paused)
         self._keep_for = mark_for.total_seconds()
         self._schedule = schedule
         self._was_there = was_there

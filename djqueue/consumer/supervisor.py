@@ -19,6 +19,7 @@ from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.observer import Observer
+from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
@@ -45,6 +46,9 @@ class Served(Protocol):
     options: Options
     name: str
 
+    @property
+    def ran(self) -> int: ...
+    def stop(self) -> None: ...
     def lease_of(self, queue: BaseQueue) -> float: ...
     def shortest_lease_of(self, queue: BaseQueue) -> float: ...
 
@@ -61,7 +65,11 @@ class Supervisor:
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         patience = PATIENCE if options.isolate else 1
-        self.control_channels = ControlChannels(servers, self.in_flight, self._extend, patience, consumer.name)
+        self.operators = OperatorChannels()
+        self.operators.open(consumer.queues, consumer, self.in_flight, self._look_anew)
+        self.control_channels = ControlChannels(
+            servers, self.in_flight, self._extend, patience, consumer.name, self.operators
+        )
         self.settlers = Settlers(
             servers,
             lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._look_now),
@@ -77,12 +85,8 @@ class Supervisor:
         workers = self.settlers.finish, self.control_channels.control, self._recall, isolate, self.coroutines
         self.pool = Pool(options.threads, *workers)
         shared = self.pool, self.in_flight, self.settlers, self.run_limit, self._quarantine
-        parts = Parts(*shared, consumer.name, options.lease)
-        together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
-        self.fetchers = [
-            Fetcher(queues, parts, Pace(options.delay, options.backoff, options.longest_pause), options.strict)
-            for queues in together
-        ]
+        parts = Parts(*shared, consumer.name, options.lease, self.operators)
+        self.fetchers = _fetchers(consumer, parts)
         self.keepers: list[Loop] = [
             *self._heartbeats,
             *(Reaper(queues, consumer.shortest_lease_of) for queues in servers if options.reap),
@@ -91,7 +95,8 @@ class Supervisor:
         ]
         self._stopping = False
         self._claimed_last = inf
-        self.schedulers = [Scheduler(queues) for queues in servers] if options.periodic else []
+        is_paused = self.operators.is_schedule_paused
+        self.schedulers = [Scheduler(queues, is_paused) for queues in servers] if options.periodic else []
 
     @property
     def members(self) -> list[Member]:
@@ -109,6 +114,8 @@ class Supervisor:
 
     def start(self) -> None:
         if self._drain:
+            for control_channel in self.control_channels.loops if self.schedulers else ():
+                control_channel.guarded_tick()  # what is paused must be known then
             for scheduler in self.schedulers:
                 scheduler.guarded_tick()  # what it enqueues is due, so it must come before the drain ends
         if self.coroutines is not None:
@@ -128,7 +135,7 @@ class Supervisor:
 
     def stop_claiming(self) -> None:
         """Let no fetcher claim any more; messages that no worker has begun go back."""
-        self._stopping = True
+        self._stopping = self.operators.state.stopping = True
         for control_channel in self.control_channels.loops:
             control_channel.stopping = True
         claimers = [*self.fetchers, *self.schedulers]
@@ -258,9 +265,23 @@ class Supervisor:
         for heartbeat in self._heartbeats:
             heartbeat.wake()
 
+    def _look_anew(self) -> None:
+        """Something was paused or resumed."""
+        self._look_now()
+        for scheduler in self.schedulers:
+            scheduler.wake()
+
     def _look_now(self) -> None:
         for fetcher in self.fetchers:
             fetcher.look_now()
+
+
+def _fetchers(consumer: Served, parts: Parts) -> list[Fetcher]:
+    """One for each connection, or a single one that asks the queues in the order given."""
+    options = consumer.options
+    together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
+    paces = [Pace(options.delay, options.backoff, options.longest_pause) for _ in together]
+    return [Fetcher(queues, parts, pace, options.strict) for queues, pace in zip(together, paces, strict=True)]
 
 
 def _join(threads: Iterable[Member]) -> None:

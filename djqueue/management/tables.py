@@ -16,7 +16,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.exceptions import InvalidQueueError, StoreError
+from djqueue.exceptions import InvalidQueueError, QueueError, StoreError
 from djqueue.logs import lasted
 from djqueue.wiring import queues
 
@@ -57,6 +57,19 @@ def asking(queue: BaseQueue) -> Iterator[None]:
         with suppress(Exception):  # the checks ask the store too, and may fail like it
             lines += [f"{message.msg} {message.hint or ''}".rstrip() for message in queue.check()]
         raise CommandError("\n".join(lines)) from error
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """A block that asks the stores of several queues. Raises CommandError for what is wrong, in one line."""
+    try:
+        yield
+    except CommandError:
+        raise
+    except QueueError as error:
+        raise CommandError(str(error)) from error
+    except Exception as error:
+        raise CommandError(f"A store cannot be asked: {error}") from error
 
 
 class Cell(str):

@@ -1,1 +1,60 @@
-"""What operators ask and do, in Python: the management commands are views of it."""
+"""What operators ask and do, in Python: the management commands are views of it.
+
+The public names are loaded when they are asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+_NAMES = {
+    "djqueue.operations.actions": "actions",
+    "djqueue.operations.consumers": "consumers forget named quiet resume_consumer stop",
+    "djqueue.operations.health": "Limit Problem health",
+    "djqueue.operations.pausing": "pause pauses resume",
+}
+"""Modules, and the public names that live in each."""
+
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = [
+    "Limit",
+    "Problem",
+    "actions",
+    "consumers",
+    "forget",
+    "health",
+    "named",
+    "pause",
+    "pauses",
+    "quiet",
+    "resume",
+    "resume_consumer",
+    "stop",
+]
+
+if TYPE_CHECKING:
+    from djqueue.operations.actions import actions
+    from djqueue.operations.consumers import consumers, forget, named, quiet, resume_consumer, stop
+    from djqueue.operations.health import Limit, Problem, health
+    from djqueue.operations.pausing import pause, pauses, resume
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """Keeps public names what they are here, though modules of these names are imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -2,6 +2,7 @@
 
 from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -17,7 +18,9 @@ class Bench:
         self.settler = Settler("default", self.in_flight)
         self.pool = Pool(threads, self.finish)
         settlers = Settlers([served], lambda queues: self.settler, self.run_limit, lambda held: None)
-        parts = Parts(self.pool, self.in_flight, settlers, self.run_limit, Quarantine(self.in_flight), "me")
+        self.operators = OperatorChannels()
+        quarantine = Quarantine(self.in_flight)
+        parts = Parts(self.pool, self.in_flight, settlers, self.run_limit, quarantine, "me", operators=self.operators)
         self.fetcher = Fetcher(served, parts, Pace(0.001, 1, 0.001), strict)
 
     def finish(self, held, verdict):

@@ -548,6 +548,11 @@ class DatabaseQueue(LeasedQueue):
         own = priority if self._lifo else ~priority
         return sum(self._noted(self._db.sql.reprioritise, chunk, own, ~priority) for chunk in chunks(ids))
 
+    def promote(self, ids: Iterable[str]) -> int:
+        self._claims.stir()
+        verb = self._db.sql.make_due if self.failed is None else _promoted  # a failed queue has no lanes
+        return sum(self._db.run(verb, chunk) for chunk in chunks(ids))
+
     def _noted(self, verb: Callable, ids: Sequence[str], *args) -> int:
         """Change entries that wait; their lanes will be looked at."""
         self._claims.stir()
@@ -683,6 +688,13 @@ def _changed(sql: Dialect, verb: Callable[..., int], ids: Sequence[str], *args: 
         if found := sql.lanes_of(sql.queue, ids):
             sql.leave_tickets([(name, number, "") for name, number, _ in found])
         return verb(sql, ids, *args)
+
+
+def _promoted(sql: Dialect, ids: Sequence[str]) -> int:
+    with sql.writing():
+        if found := sql.lanes_of(sql.queue, ids):  # which may not be there yet
+            sql.leave_tickets(found)
+        return sql.make_due(ids)
 
 
 def _requeued(sql: Dialect, failed: str, ids: Sequence[str]) -> int:

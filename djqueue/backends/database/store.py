@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from math import inf
@@ -141,6 +141,10 @@ class DatabaseStore(BaseStore):
     def shared(self) -> DatabaseStore:
         """Of all queues in this database: no queue has a space in its name."""
         return type(self)("of all", self.database)
+
+    @property
+    def place(self) -> Hashable:
+        return ("database", self.database)
 
     def acquire(self, rate_limit: RateLimit, count: int) -> Grant:
         return self._db.run(self._in_turn, rate_limit, super().acquire, rate_limit, count)

@@ -413,6 +413,19 @@ class MemoryQueue(LeasedQueue):
                 self._stand(item, state, at)
             return len(waiting)
 
+    def promote(self, ids: Iterable[str]) -> int:
+        with self._lock:
+            now = self.now()
+            delayed = [item for item in self._waiting(ids) if item.state == DELAYED]
+            for item in delayed:
+                self._leave(item)
+                if item.place > now:
+                    item.place, item.entry = now, replace(item.entry, run_at=now)
+                self._stand(item, READY, item.place)
+        if delayed:
+            self._bell.ring()
+        return len(delayed)
+
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         with self._lock:
             self._promote(self.now())

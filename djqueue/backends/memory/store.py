@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from math import inf
@@ -28,6 +28,7 @@ def at_one_moment(clocked: Any):
 class MemoryStore(BaseStore):
     """The facts of one queue, in a dictionary."""
 
+    is_local = True
     clock: Callable[[], float] = staticmethod(time.time)
     _common: ClassVar[MemoryStore | None] = None
     _making = threading.Lock()
@@ -49,6 +50,10 @@ class MemoryStore(BaseStore):
         shared._lock, shared._facts, shared._ends = common._lock, common._facts, common._ends
         shared.clock = self.now
         return shared
+
+    @property
+    def place(self) -> Hashable:
+        return "memory"
 
     def get(self, key: str) -> bytes | None:
         with self._lock:

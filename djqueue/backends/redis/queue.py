@@ -389,6 +389,10 @@ class RedisQueue(LeasedQueue):
         each = protocol.slices(dict.fromkeys(ids))
         return sum(self._run("reprioritise", [checked_priority(priority), *map(protocol.text, some)]) for some in each)
 
+    def promote(self, ids: Iterable[str]) -> int:
+        each = protocol.slices(dict.fromkeys(ids))
+        return sum(self._run("promote", [self.rings, *map(protocol.text, some)]) for some in each)
+
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         if limit < 1:
             return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -73,6 +73,10 @@ class RedisStore(BaseStore):
         shared.__dict__.pop("shared", None)
         shared._keys = SharedKeys(self._prefix)
         return shared
+
+    @property
+    def place(self) -> Hashable:
+        return ("redis", id(self._link.client), self._prefix)
 
     def now(self) -> float:
         return self._link.run(script("now"), [self._keys.part("meta")], ()) / 1e6

@@ -122,6 +122,30 @@ class InspectContract(Contract):
         amended, leases = together(amend, lambda: claim(queue, 30), last=queue.close)
         assert {lease.entry.id for lease in leases if lease.entry.body == b"new"} == set(amended)
 
+    def test_what_is_promoted_is_due_behind_what_waits_and_a_retry_has_its_place_again(self):
+        queue = self.queue("inspect")
+        made = put(queue, "retried")
+        queue.release([with_counts(lease, delay=60, failures=1, errors='["no"]') for lease in claim(queue)])
+        made |= put(queue, "ready", "held") | put(queue, "later", "much later", delay=60)
+        before = queue.now()
+        assert queue.promote([made[name].id for name in ("later", "ready", "retried", "later")] + [new_id()]) == 2
+        later = queue.find(made["later"].id)
+        assert (later.state, before <= later.at <= queue.now(), later.entry.attempts) == (READY, True, 0)
+        leases = claim(queue, 4)
+        assert names(leases) == ["retried", "ready", "held", "later"]
+        assert (leases[0].entry.attempts, leases[0].entry.failures, leases[0].entry.errors) == (2, 1, '["no"]')
+        assert queue.promote([made["held"].id]) == 0
+        assert (queue.promote([made["much later"].id]), queue.promote([made["much later"].id])) == (1, 0)
+        assert names(claim(queue)) == ["much later"]
+        assert len(queue.complete(leases)) == 4
+
+    def test_what_is_promoted_has_its_priority(self):
+        queue = self.queue("inspect", "priority")
+        put(queue, "ready")
+        made = put(queue, "first", delay=60, priority=3)
+        assert queue.promote([made["first"].id]) == 1
+        assert names(claim(queue, 2)) == ["first", "ready"]
+
     def test_peek_pages_through_what_is_ready_in_its_order(self):
         queue = self.queue("inspect", "priority")
         numbers = [(number, (number * 7) % 3) for number in range(120)]

@@ -167,6 +167,21 @@ class ReprioritiseContract(Contract):
         assert sorted(drained(queue, 2)) == ["later", "retry"]
 
 
+class PromoteContract(Contract):
+    """Entries that are delayed enter their lanes at once."""
+
+    def test_what_is_promoted_enters_its_lane_behind_what_waits_in_it(self):
+        queue = self.queue("lanes")
+        put(queue, *"12", lane="a", gate=ORDERED.written())
+        made = put(queue, "3", lane="a", gate=ORDERED.written(), delay=60)
+        made |= put(queue, "x", lane="b", gate=ORDERED.written(), delay=60)
+        assert queue.promote([made["3"].id]) == 1
+        assert queue.lane("a").waiting == 3
+        assert (drained(queue, 3), nothing_to_claim(queue)) == (["1", "2", "3"], True)
+        assert queue.promote([made["x"].id]) == 1
+        assert drained(queue, 1) == ["x"]
+
+
 class LaneRecordsContract(LaneSuite):
     """The records of lanes, which tell why a lane does not run."""
 
@@ -250,5 +265,5 @@ class LaneRecordsContract(LaneSuite):
         assert nothing_known(queue)
 
 
-class LaneOperatorsContract(LanedEntriesContract, ReprioritiseContract, LaneRecordsContract):
+class LaneOperatorsContract(LanedEntriesContract, ReprioritiseContract, PromoteContract, LaneRecordsContract):
     """All suites about what operators read and do with lanes."""

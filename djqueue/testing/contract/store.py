@@ -43,6 +43,12 @@ class StoreContract(Contract):
         assert other.drop("key") is True
         assert one.get("key") == b"1"
 
+    def test_stores_share_facts_if_they_are_of_one_place(self):
+        one, other = self.store(), self.store()
+        one.shared.put("shared", b"1", 60)
+        assert one.shared.get("shared") == b"1"
+        assert (other.shared.get("shared") == b"1") == (one.place == other.place)
+
     def test_a_fact_ends_with_its_time_and_put_replaces_value_and_time(self):
         store = self.store()
         store.put("key", b"1", ttl=0.05)

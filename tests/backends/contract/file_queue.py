@@ -160,6 +160,14 @@ class FileQueue(LeasedQueue):
                 self._write(item)
             return len(waiting)
 
+    def promote(self, ids):
+        with self._locked() as now:
+            delayed = [item for item in self._waiting(ids) if item.state(now) == DELAYED]
+            for item in delayed:
+                item.due, item.place = now, min(item.place, (now, time.time_ns()))
+                self._write(item)
+            return len(delayed)
+
     def trim(self, most=None, age=None, limit=1000):
         with self._locked() as now:
             ready = sorted(self._items(READY, now), key=lambda item: item.place)

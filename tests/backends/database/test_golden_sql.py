@@ -293,6 +293,7 @@ CASES: dict[str, Case] = {
     "remove: from a lane": on_waiting("remove", laned),
     "remove: from the failed queue": lambda one, two: (lambda gone: lambda: two.failed.remove(gone))(failed(one)),
     "reprioritise": on_waiting("reprioritise", ids, 5),
+    "promote": on_waiting("promote", lambda one: [later.id for later in put(one, "later", delay=60).values()]),
     "amend": amend,
     "requeue": on_waiting("requeue", failed),
     "trim: nothing": trim(most=5, age=60.0),

@@ -763,6 +763,11 @@ class Dialect:
         )
         return self.count(sql, [own, laned, own, laned, self.queue, *ids])
 
+    def make_due(self, ids: Sequence[str]) -> int:
+        """Let delayed entries be due now; how many these were."""
+        which = f"WHERE queue = %s AND id IN ({marks(ids)}) AND state IN (1, 3)"
+        return self.count(f"UPDATE djqueue_message {self.by_id} SET {text.MADE_DUE} {which}", [self.queue, *ids])
+
     def amend(self, id: str, was: bytes, body: bytes) -> bool:
         sql = f"UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND {text.WAITS} AND body = %s"
         return self.count(sql, [body, self.queue, id, was]) == 1

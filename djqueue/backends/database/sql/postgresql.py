@@ -207,6 +207,11 @@ class PostgreSQL(Dialect):
         self.notify()
         return requeued
 
+    def make_due(self, ids: Sequence[str]) -> int:
+        made_due = super().make_due(ids)
+        self.notify()
+        return made_due
+
     def change_first(self, what: str, which: str, params: Mapping[str, object]) -> int:
         return self.count(change(what, which), params)
 

@@ -108,6 +108,13 @@ EXTEND = (
 )
 """Extends a lease, except sort_at. An entry that was reaped and not leased again was not lost: its holder lives."""
 PROMOTED = f"state = 0, sort_key = {RANK}, sort_at = due_since"
+PLACE_NOW = "CASE WHEN due_since > NOW THEN NOW ELSE due_since END"
+MADE_DUE = (
+    f"sort_at = {PLACE_NOW}, due_since = {PLACE_NOW}, "
+    f"sort_key = CASE WHEN state = 3 THEN neg_priority ELSE {RANK} END, "
+    "state = CASE WHEN state = 3 THEN lane_number ELSE 0 END"
+)
+"""Makes a delayed entry due. The state comes last: MariaDB reads what the columns before it were just set to."""
 LOSE = f"lost = CASE WHEN begun <> 0 AND lost < {MOST} THEN lost + 1 ELSE lost END"
 REAPED = f"{LOSE}, {PROMOTED}"
 """The token stays, so that a late worker may finish while no other worker holds the entry."""

@@ -1198,6 +1198,21 @@ WHERE queue = %s
 COMMIT;
 
 
+-- promote
+
+BEGIN;
+-- SELECT as in: cancel
+UPDATE djqueue_message
+SET sort_at = CASE WHEN due_since > NOW THEN NOW ELSE due_since END,
+    due_since = CASE WHEN due_since > NOW THEN NOW ELSE due_since END,
+    sort_key = CASE WHEN state = 3 THEN neg_priority ELSE CASE WHEN queue LIKE '%:failed' THEN 0 ELSE
+        neg_priority END END, state = CASE WHEN state = 3 THEN lane_number ELSE 0 END
+WHERE queue = %s
+  AND id IN (%s)
+  AND state IN (1, 3);
+COMMIT;
+
+
 -- amend
 
 UPDATE djqueue_message SET body = %s WHERE queue = %s AND id = %s AND state NOT IN (2, 4) AND body = %s;

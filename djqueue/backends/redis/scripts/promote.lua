@@ -1,0 +1,25 @@
+-- keys: env ready delayed meta bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names
+-- with: lanes places
+-- Lets delayed entries be due now.
+-- Arguments: the number of sleeping consumers to wake at most; then their ids.
+-- Answer: the number of entries that were delayed.
+local promoted, now = 0, clock()
+
+-- An entry that was to fall due for the first time gets this moment for its place; any other has the place that it had.
+local function make_due(id, envelope)
+  local number, rest = envelope:match("^(%d+) %d+ (.*)$")
+  if tonumber(number:sub(1, MOMENT)) > now then
+    envelope = place(now, number:sub(MOMENT + 1)) .. " " .. whole(now) .. " " .. rest
+    call("HSET", env, id, envelope)
+  end
+  enqueue(id, envelope, 0, now)
+  promoted = promoted + 1
+end
+
+for i = 2, #ARGV do
+  local envelope = call("HGET", env, ARGV[i])
+  if parsed(envelope) and call("ZREM", delayed, member(ARGV[i], envelope)) == 1 then make_due(ARGV[i], envelope) end
+end
+finish_lanes()
+ring(promoted, ARGV[1])
+return promoted

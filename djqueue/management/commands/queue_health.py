@@ -1,0 +1,101 @@
+"""``django-admin queue_health``: whether the queues are healthy, for monitors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Callable
+from dataclasses import asdict
+from math import inf
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from djqueue import operations
+from djqueue.management.base import OperatorCommand
+from djqueue.management.tables import chosen, limit, printable, span, told
+from djqueue.operations.health import GONE_LATELY, LEVELS, OK, UNKNOWN, Limit
+from djqueue.utils import counted
+
+ROLES = {"warning": "WARNING", "critical": "ERROR", "unknown": "ERROR", "ok": "SUCCESS"}
+
+
+class Command(OperatorCommand):
+    help = """
+        Says whether the queues are healthy, and what is wrong if they are not: a store out of reach, a queue that no
+        consumer serves, a consumer that is gone, a command that no live consumer knows, a pause; and numbers beyond
+        the limits given.
+
+        The first line says how bad the worst is. The exit code is that of a plugin of Nagios: 0 ok, 1 warning,
+        2 critical, 3 unknown, as the command was given wrongly.
+    """
+    examples = """
+        manage.py queue_health
+        manage.py queue_health --backlog 1000:10000 --age 5m:1h --failed 1:100
+        manage.py queue_health -q mail --consumers 2 --json
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
+        form: dict[str, Any] = {"metavar": "WARNING[:CRITICAL]", "default": Limit()}
+        add("--backlog", type=_limit(limit), help="messages of a queue that are ready, as in 1000:10000", **form)
+        add("--age", type=_limit(span), help="for how long the oldest has been ready, as in 5m:1h", **form)
+        add("--failed", type=_limit(limit), help="messages in a failed queue, as in 1:100", **form)
+        add("--consumers", type=int, default=1, metavar="N", help="how many are to serve each queue (default: 1)")
+        help = "for how long a consumer that is gone is told of (default: 1h)"
+        add("--gone", type=span, default=GONE_LATELY, metavar="AGE", help=help)
+        add("--json", action="store_true", help="an object with the status and a list of problems")
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        refuse = parser.error
+
+        def error(message: str) -> None:
+            try:
+                refuse(message)
+            except SystemExit:
+                sys.exit(UNKNOWN)
+
+        parser.error = error
+        return parser
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            aliases = [queue.alias for queue in chosen(options["queues"])]
+        except CommandError as error:
+            raise CommandError(str(error), returncode=UNKNOWN) from error
+        limits = {name: options[name] for name in ("backlog", "age", "failed")}
+        with told():
+            found = operations.health(aliases, least_consumers=options["consumers"], gone_for=options["gone"], **limits)
+        worst = max((one.level for one in found), default=OK)
+        if options["json"]:
+            problems = [{**asdict(one), "level": LEVELS[one.level]} for one in found]
+            self.stdout.write(json.dumps({"status": LEVELS[worst], "problems": problems}))
+        else:
+            self._tell(worst, found, len(aliases))
+        if worst:
+            sys.exit(worst)
+
+    def _tell(self, worst: int, found: list[operations.Problem], queues: int) -> None:
+        status = self.paint(LEVELS[worst].upper(), ROLES[LEVELS[worst]])
+        said = counted(len(found), "problem") if found else f"{counted(queues, 'queue')} in order"
+        self.stdout.write(f"{status}: {said}")
+        for one in found:
+            level = self.paint(f"{LEVELS[one.level]:8}", ROLES[LEVELS[one.level]])
+            queue = f"queue {one.queue}: " if one.queue else ""
+            self.stdout.write(f"{level}  {printable(queue + one.text)}")
+
+
+def _limit(number: Callable[[str], float]) -> Callable[[str], Limit]:
+    """Reads two numbers, of which the second may be left out."""
+
+    def read(text: str) -> Limit:
+        first, _, second = text.partition(":")
+        given = Limit(number(first) if first else inf, number(second) if second else inf)
+        if given.warning > given.critical and first:
+            raise ArgumentTypeError(f"{text!r}: the second number is the worse one, so give it at least the first.")
+        return given
+
+    return read

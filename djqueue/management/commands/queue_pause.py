@@ -1,0 +1,104 @@
+"""``django-admin queue_pause``: pause queues, a command or a schedule, for all consumers; or list what is paused."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from djqueue import operations
+from djqueue.management.base import OperatorCommand
+from djqueue.management.tables import NONE, Cell, chosen, cut, cut_start, moment, printable, span, table, told, width_of
+from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE, Pause
+
+HEAD = ("paused", "name", "queue", "by", "since", "until", "why")
+
+
+class Command(OperatorCommand):
+    help = """
+        Pauses queues, a command or a schedule for all consumers, until queue_resume or for a time; without arguments,
+        shows what is paused.
+
+        Consumers notice within about a second, and what they have begun goes on. From a paused queue nothing is
+        claimed. Messages of a paused command go back as often as they are claimed, later each time, and no attempt is
+        counted. A paused schedule enqueues nothing; what becomes of its missed ticks says its own rule, as if no
+        consumer had run. queue_lanes pauses a lane.
+    """
+    examples = """
+        manage.py queue_pause                                       what is paused
+        manage.py queue_pause mail slow --reason "the mail server is away"
+        manage.py queue_pause mail --for 30m
+        manage.py queue_pause --command shop.commands.charge
+        manage.py queue_pause --schedule shop.commands.digest -q mail
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_what(parser)
+        parser.add_argument("--reason", metavar="TEXT", default="", help="why, for others who see the pause")
+        parser.add_argument("--for", type=span, dest="for_", metavar="AGE", help="end it by itself after 90s, 30m, 12h")
+        parser.add_argument("--force", action="store_true", help="also a command or a schedule that is not known here")
+        parser.add_argument("--json", action="store_true", help="what is paused, as JSON: a list of objects")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        wanted = what(options)
+        if not wanted:
+            return self._list(options["queue"], options["json"])
+        _refuse_local(options["queues"] or ([options["queue"]] if options["queue"] else None))
+        how = {"why": options["reason"], "for_": options["for_"], "force": options["force"]}
+        for kind, name in wanted:
+            with told():
+                is_new = operations.pause(kind, name, options["queue"], **how)
+            now = "is paused" if is_new else "was paused already"
+            self.stdout.write(f"{kind.capitalize()} {printable(name)} {now}")
+
+    def _list(self, alias: str | None, as_json: bool) -> None:
+        with told():
+            found = operations.pauses([alias] if alias else None)
+        if as_json:
+            self.stdout.write(json.dumps([asdict(one) for one in found]))
+        elif found:
+            cuts, width = {"why": cut, "name": cut_start, "by": cut}, width_of(self.stdout)
+            self.stdout.write(table(HEAD, map(_row, found), cuts=cuts, spared="name", width=width, paint=self.paint))
+        else:
+            self.stdout.write("Nothing is paused. queue_lanes shows lanes that are.")
+
+
+def add_what(parser: ArgumentParser) -> None:
+    """The arguments that say what is paused or resumed."""
+    add = parser.add_argument
+    add("queues", nargs="*", metavar="queue", help="the alias of a queue")
+    add("--command", metavar="NAME", help="this command: its full name")
+    add("--schedule", metavar="NAME", help="this schedule: of a periodic command its full name")
+    add("-q", "--queue", metavar="ALIAS", help="with --command or --schedule: only in this queue (default: all)")
+
+
+def what(options: dict[str, Any]) -> list[tuple[str, str]]:
+    """The kind and the name of what is meant. Raises CommandError for what does not belong together."""
+    named = [(kind, options[kind]) for kind in (COMMAND, SCHEDULE) if options[kind] is not None]
+    if options["queue"] and options["queues"]:
+        raise CommandError("-q says where a command or a schedule is meant: name queues without it.", returncode=2)
+    return [*((QUEUE, alias) for alias in dict.fromkeys(options["queues"])), *named]
+
+
+def _refuse_local(aliases: list[str] | None) -> None:
+    """Raises CommandError if the queues that are meant are in memory, all of them."""
+    queues = chosen(aliases)
+    if all(queue.store.is_local for queue in queues):
+        names = ", ".join(queue.alias for queue in queues)
+        text = f"Only the process of their consumer sees what is in memory ({names})"
+        raise CommandError(f"{text}: call djqueue.operations.pause() there.", returncode=2)
+
+
+def _row(one: Pause) -> list[str]:
+    return [
+        one.kind,
+        Cell.of(printable(one.name), "SQL_KEYWORD"),
+        printable(one.queue) or ("" if one.kind == QUEUE else "all"),
+        printable(one.by),
+        moment(one.since),
+        moment(one.until) if one.until else NONE,
+        printable(one.why) or NONE,
+    ]

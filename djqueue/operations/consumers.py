@@ -1,0 +1,108 @@
+"""The consumers of the queues: which there are and what they do, and orders to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from djqueue.backends.base import BaseQueue
+from djqueue.exceptions import QueueError
+from djqueue.operations.actions import operator, record
+from djqueue.running import consumers as records
+from djqueue.running.consumers import GONE, ORDERS, QUIET, RESUME, STOP, ConsumerRecord, Order
+from djqueue.running.shared import Shared, shared_stores
+from djqueue.utils import near
+from djqueue.wiring import queues as all_queues
+
+LEAST_PART = 3
+"""Characters of a name that stand for it, if they are in no other."""
+
+
+def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
+    """The queues of these aliases, all by default. Raises InvalidQueueError."""
+    return [all_queues[alias] for alias in dict.fromkeys(all_queues if aliases is None else aliases)]
+
+
+def consumers(aliases: Iterable[str] | None = None) -> list[ConsumerRecord]:
+    """The consumers that serve one of these queues (all by default), by host and process.
+
+    ``queues`` of each are aliases of QUEUES, where there is one for its name. Consumers of queues in memory are those
+    of this process. One that was killed is shown as ``gone`` for a day; one that stopped is not shown.
+    """
+    found: dict[str, ConsumerRecord] = {}
+    wanted = {queue.alias for queue in chosen(aliases)}
+    for one in (one for shared in shared_stores(chosen(None)) for one in consumers_of(shared)):
+        served = [*(found[one.name].queues if one.name in found else ()), *one.queues]  # of another store too
+        found[one.name] = records.changed(one, queues=tuple(dict.fromkeys(served)))
+    return sorted((one for one in found.values() if wanted & {*one.queues}), key=lambda one: (one.host, one.pid))
+
+
+def consumers_of(shared: Shared) -> list[ConsumerRecord]:
+    """The consumers that write into a store, with the aliases of their queues."""
+    aliases = {queue.base_name: queue.alias for queue in shared.queues}
+    known = records.read(shared.store)
+    return [records.changed(one, queues=tuple(aliases.get(name, name) for name in one.queues)) for one in known]
+
+
+def serving(queue: BaseQueue, known: Sequence[ConsumerRecord]) -> list[ConsumerRecord]:
+    """Those consumers that are alive and serve a queue, of what :func:`consumers` returned."""
+    return [one for one in known if one.state != GONE and queue.alias in one.queues]
+
+
+def quiet(name: str, by: str = "") -> str:
+    """Have a consumer claim nothing more; what it runs goes on. Returns its whole name.
+
+    ``name`` is its name, or a part that only one has. Raises QueueError if there is none.
+    """
+    return _order(QUIET, name, by)
+
+
+def resume_consumer(name: str, by: str = "") -> str:
+    """Have a consumer that is quiet claim again. As :func:`quiet`."""
+    return _order(RESUME, name, by)
+
+
+def stop(name: str, by: str = "") -> str:
+    """Have a consumer stop, as by SIGTERM: what manages its process may start another. As :func:`quiet`."""
+    return _order(STOP, name, by)
+
+
+def forget(name: str, by: str = "") -> str:
+    """Show a consumer no more that is gone. As :func:`quiet`; raises QueueError for one that is alive."""
+    one, stores = _found(name)
+    if one.state != GONE:
+        raise QueueError(f"Consumer {one.name} is alive: stop it, or wait until it is gone.")
+    for shared in stores:
+        records.leave(shared.store, one.name)
+    record(stores[0].queues[0], "forget", f"consumer {one.name}", 1, by)
+    return one.name
+
+
+def _order(order: str, name: str, by: str) -> str:
+    assert order in ORDERS
+    one, stores = _found(name)
+    if one.state == GONE:
+        raise QueueError(f"Consumer {one.name} is gone: it hears nothing.")
+    for shared in stores:
+        records.give(shared.store, one.name, Order(order, by or operator(), shared.store.now()))
+    record(stores[0].queues[0], order, f"consumer {one.name}", 1, by)
+    return one.name
+
+
+def named(part: str, known: Iterable[ConsumerRecord]) -> str:
+    """The name of the consumer that has this name, or alone this part of it. Raises QueueError if none has."""
+    names = [one.name for one in known]
+    fitting = [name for name in names if name == part] or [name for name in names if part in name]
+    if len(part) < LEAST_PART or not fitting:
+        others = near(part, names) if names else "there is none at all."
+        raise QueueError(f"There is no consumer {part!r}: {others}")
+    if len(fitting) > 1:
+        raise QueueError(f"{part!r} is a part of several names, give more of one: {', '.join(fitting)}.")
+    return fitting[0]
+
+
+def _found(part: str) -> tuple[ConsumerRecord, list[Shared]]:
+    """The consumer of a name or a part of it, and the stores that know it."""
+    known = [(shared, {one.name: one for one in records.read(shared.store)}) for shared in shared_stores(chosen(None))]
+    together = {name: one for _, own in known for name, one in own.items()}
+    name = named(part, together.values())
+    return together[name], [shared for shared, own in known if name in own]

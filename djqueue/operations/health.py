@@ -1,0 +1,159 @@
+"""Whether the queues are healthy, and what is wrong in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from djqueue import conf
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import READY, QueueStats
+from djqueue.logs import lasted
+from djqueue.messages.failures import text_of
+from djqueue.operations.consumers import chosen, consumers_of, serving
+from djqueue.operations.pausing import pauses_of
+from djqueue.running.consumers import GONE, QUIET, ConsumerRecord
+from djqueue.running.pauses import QUEUE, Pause
+from djqueue.running.shared import Shared, shared_stores
+from djqueue.utils import counted, nearest, seconds
+
+OK, WARNING, CRITICAL, UNKNOWN = range(4)
+"""How bad it is, as the exit codes of Nagios' plugins."""
+LEVELS = ("ok", "warning", "critical", "unknown")
+MOST_SEEN = 100
+"""Ready messages of a queue whose commands are looked at."""
+GONE_LATELY = 3600.0
+"""Seconds for which a consumer that is gone is a problem."""
+
+
+class Limit(NamedTuple):
+    """From which value on something is a warning, and from which on it is critical."""
+
+    warning: float = inf
+    critical: float = inf
+
+    def level(self, value: float) -> int:
+        return CRITICAL if value >= self.critical else WARNING if value >= self.warning else OK
+
+
+NONE = Limit()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is wrong."""
+
+    level: int
+    """1 warning, 2 critical, 3 unknown."""
+    queue: str
+    """The alias of the queue; "" if it is of none alone."""
+    kind: str
+    """backlog, age, failed, consumers, gone, quiet, paused, command or store."""
+    text: str
+    """What is wrong, and what to do where that is known."""
+
+
+def health(
+    aliases: Iterable[str] | None = None,
+    *,
+    backlog: Limit = NONE,
+    age: Limit = NONE,
+    failed: Limit = NONE,
+    least_consumers: int = 1,
+    gone_for: float = GONE_LATELY,
+) -> list[Problem]:
+    """What is wrong with these queues (all by default), the worst first; nothing if all is well.
+
+    ``backlog`` limits how many messages are ready, ``age`` for how many seconds the oldest one has been, ``failed`` how
+    many are in the failed queue. ``least_consumers`` are to be alive for each queue; 0 asks for none. A consumer that
+    is gone is a problem for ``gone_for`` seconds.
+    """
+    queues = chosen(aliases)
+    problems: list[Problem] = []
+    away: list[BaseQueue] = []
+    for queue in queues:
+        try:
+            problems += _of_counts(queue, queue.stats(), (backlog, age, failed))
+        except Exception as error:
+            problems.append(_unreachable(queue, error))
+            away.append(queue)
+    for shared in shared_stores(queues):
+        try:
+            problems += _of_store(shared, away, least_consumers, gone_for)
+        except Exception as error:
+            problems += [_unreachable(queue, error) for queue in shared.queues if queue not in away]
+    return sorted(problems, key=lambda one: -one.level)
+
+
+def _unreachable(queue: BaseQueue, error: Exception) -> Problem:
+    return Problem(CRITICAL, queue.alias, "store", f"{queue.describe()} cannot be asked: {text_of(error)}")
+
+
+def _of_store(shared: Shared, away: Sequence[BaseQueue], least: int, gone_for: float) -> Iterator[Problem]:
+    """What consumers and operators have said in a store; of a store in memory, no other process is heard of."""
+    paused = pauses_of(shared)
+    yield from map(_of_pause, paused)
+    if shared.store.is_local:
+        return
+    known = consumers_of(shared)
+    yield from _of_gone(shared.store.now(), known, gone_for)
+    for queue in shared.queues:
+        alive = serving(queue, known)
+        yield from _of_consumers(queue, alive, least)
+        if queue not in away:
+            yield from _of_commands(queue, alive)
+
+
+def _of_counts(queue: BaseQueue, stats: QueueStats, limits: Sequence[Limit]) -> Iterator[Problem]:
+    backlog, age, failed = limits
+    if level := backlog.level(stats.ready):
+        yield Problem(level, queue.alias, "backlog", f"{counted(stats.ready, 'message')} ready")
+    if level := age.level(stats.oldest or 0.0):
+        yield Problem(level, queue.alias, "age", f"the oldest ready message has waited for {lasted(stats.oldest or 0)}")
+    if level := failed.level(stats.failed or 0):
+        text = f"{counted(stats.failed or 0, 'failed message')}: queue_errors summary tells of what"
+        yield Problem(level, queue.alias, "failed", text)
+
+
+def _of_pause(pause: Pause) -> Problem:
+    why = f" ({pause.why})" if pause.why else ""
+    if pause.kind == QUEUE:
+        what, mend, alias = "it", f"queue_resume {pause.name}", pause.name
+    else:
+        what, mend, alias = f"{pause.kind} {pause.name}", f"queue_resume --{pause.kind} {pause.name}", pause.queue
+    return Problem(WARNING, alias, "paused", f"{what} is paused by {pause.by}{why}; {mend} resumes it")
+
+
+def _of_consumers(queue: BaseQueue, alive: Sequence[ConsumerRecord], least: int) -> Iterator[Problem]:
+    if len(alive) < least:
+        text = f"{counted(len(alive), 'consumer')} of {least} serves it"
+        text = text if alive else f"no consumer serves it: manage.py queue_consumer -q {queue.alias}"
+        yield Problem(CRITICAL, queue.alias, "consumers", text)
+    elif alive and all(one.state == QUIET for one in alive):
+        text = f"all its consumers are quiet: queue_consumers --resume {alive[0].name}"
+        yield Problem(WARNING, queue.alias, "quiet", text)
+
+
+def _of_gone(now: float, known: Sequence[ConsumerRecord], gone_for: float) -> Iterator[Problem]:
+    for one in known:
+        silent = now - one.at
+        if one.state == GONE and silent <= gone_for:
+            ran = f", and ran {counted(one.busy, 'message')}" if one.busy else ""
+            text = f"consumer {one.name} was last heard of {lasted(silent)} ago{ran}: it was killed, or stands still"
+            yield Problem(WARNING, "", "gone", text)
+
+
+def _of_commands(queue: BaseQueue, alive: Sequence[ConsumerRecord]) -> Iterator[Problem]:
+    """The commands of the first ready messages that no consumer of the queue knows."""
+    if not alive or "inspect" not in queue.features or not all(one.known for one in alive):
+        return
+    known = {name for one in alive for name in one.known}
+    patience = lasted(seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"))
+    for name in dict.fromkeys(record.entry.command for record in queue.walk(READY, MOST_SEEN)):
+        if name and name not in known:
+            meant = nearest(name, known)
+            hint = f" (did you mean {meant}?)" if meant else ""
+            text = f"no live consumer knows the command {name}{hint}: its messages wait, and fail after {patience}"
+            yield Problem(WARNING, queue.alias, "command", text)

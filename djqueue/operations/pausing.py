@@ -1,0 +1,123 @@
+"""Pausing and resuming a queue, a command or a schedule, for all consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from djqueue import schedules
+from djqueue.discovery import autodiscover
+from djqueue.exceptions import NotSupported, QueueError
+from djqueue.operations.actions import operator, record
+from djqueue.operations.consumers import chosen
+from djqueue.registry import registry
+from djqueue.running import pauses as facts
+from djqueue.running.pauses import COMMAND, KINDS, QUEUE, Pause
+from djqueue.running.shared import Shared, shared_stores
+from djqueue.utils import near, seconds
+from djqueue.wiring import queues as all_queues
+
+
+def pauses(aliases: Iterable[str] | None = None) -> list[Pause]:
+    """What is paused of these queues (all by default), the oldest first.
+
+    A pause of a queue has its alias as ``name``, and ``queue`` is an alias, where there is one.
+    """
+    found = [one for shared in shared_stores(chosen(aliases)) for one in pauses_of(shared)]
+    return sorted(dict.fromkeys(found), key=lambda one: one.since)
+
+
+def pauses_of(shared: Shared) -> list[Pause]:
+    """What is paused of the queues of a store, with their aliases."""
+    known = facts.read(shared.store)
+    names = {queue.base_name: queue.alias for queue in shared.queues}
+    now = shared.store.now() if known else 0.0
+    return [_with_aliases(one, names) for one in known.at(now) if any(map(one.covers, shared.queues))]
+
+
+def pause(
+    kind: str,
+    name: str,
+    queue: str | None = None,
+    *,
+    why: str = "",
+    by: str = "",
+    for_: float | timedelta | None = None,
+    force: bool = False,
+) -> bool:
+    """Pause a queue (its alias), a command or a schedule (their names); whether it was not paused before.
+
+    Consumers notice within about a second, and what they have begun goes on. ``queue`` is the alias of the only queue
+    in which a command or a schedule is paused. It ends after ``for_`` seconds, or else with :func:`resume`.
+    Raises QueueError for a name that is not known, unless ``force`` is True, and NotSupported for a queue that keeps
+    no facts.
+    """
+    _check(kind, name, queue, force)
+    span = None if for_ is None else seconds(for_, "for_", least=1.0)
+    is_new = False
+    for shared in _stores(kind, name, queue):
+        now = shared.store.now()
+        until = None if span is None else now + span
+        one = Pause(*_key(kind, name, queue), by or operator(), why, now, until)
+        is_new = facts.add(shared.store, one, now) or is_new
+    if is_new:
+        record(_stores(kind, name, queue)[0].queues[0], "pause", _words(kind, name, queue), 1, by)
+    return is_new
+
+
+def resume(kind: str, name: str, queue: str | None = None, *, by: str = "") -> bool:
+    """Resume what :func:`pause` has paused; whether it was paused. Raises NotSupported as that."""
+    _check(kind, name, queue, force=True)
+    stores = _stores(kind, name, queue)
+    was = [facts.drop(shared.store, _key(kind, name, queue), shared.store.now()) for shared in stores]
+    if any(was):
+        record(stores[0].queues[0], "resume", _words(kind, name, queue), 1, by)
+    return any(was)
+
+
+def _check(kind: str, name: str, queue: str | None, force: bool) -> None:
+    """Raises ValueError for what is no kind, InvalidQueueError for no queue, QueueError for a name not known."""
+    if kind not in KINDS:
+        raise ValueError(f"{kind!r} cannot be paused: {near(kind, KINDS)}")
+    if kind == QUEUE and queue is not None:
+        raise ValueError(f"pause('queue', {name!r}) takes no other queue: leave out queue={queue!r}.")
+    alias = name if kind == QUEUE else queue
+    chosen([alias] if alias else None)
+    if kind == QUEUE or force:
+        return
+    autodiscover()
+    names = [one.name for one in registry] if kind == COMMAND else _schedules(queue)
+    if name not in names:
+        raise QueueError(f"There is no {kind} {name!r}: {near(name, names) if names else 'there are none.'}")
+
+
+def _schedules(queue: str | None) -> list[str]:
+    """The names of all schedules: of periodic commands, and of those made at run time."""
+    made = [one.name for one in schedules.list(queue)]
+    return [*(one.name for one in registry.periodic()), *made]
+
+
+def _stores(kind: str, name: str, queue: str | None) -> Sequence[Shared]:
+    """The stores of the queues that are meant. Raises NotSupported if one of them keeps no facts."""
+    alias = name if kind == QUEUE else queue
+    wanted = [all_queues[alias]] if alias else chosen(None)
+    if alias and "facts" not in wanted[0].features:
+        raise NotSupported(f"Queue {alias!r} cannot be paused: it has no store for facts. Give it one by STORE.")
+    if not (stores := shared_stores(wanted)):
+        raise NotSupported("No queue has a store for facts, so nothing can be paused. Give one a STORE in QUEUES.")
+    return stores
+
+
+def _key(kind: str, name: str, queue: str | None) -> tuple[str, str, str]:
+    if kind == QUEUE:
+        return QUEUE, all_queues[name].base_name, ""
+    return kind, name, all_queues[queue].base_name if queue else ""
+
+
+def _words(kind: str, name: str, queue: str | None) -> str:
+    return f"{kind} {name}{f' of queue {queue}' if queue else ''}"
+
+
+def _with_aliases(one: Pause, names: dict[str, str]) -> Pause:
+    name = names.get(one.name, one.name) if one.kind == QUEUE else one.name
+    return Pause(one.kind, name, names.get(one.queue, one.queue), one.by, one.why, one.since, one.until)

@@ -1,0 +1,304 @@
+"""What a consumer tells operators and hears from them: heartbeats, pauses and orders, a tick at a time."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from djqueue import operations, periodic_command, queue_command, queues
+from djqueue.consumer import operators
+from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.loop import Options
+from djqueue.consumer.operators import OperatorChannels
+from djqueue.consumer.scheduler import Scheduler
+from djqueue.flow.limits import Concurrency
+from djqueue.messages.envelope import new_id
+from djqueue.registry import registry
+from djqueue.running import consumers
+from djqueue.testing import eventually
+from djqueue.utils import clock as boot_clock
+from tests.support.clock import Clock
+from tests.support.consumer import away, heard, only, serving
+from tests.support.fetcher import Bench
+
+ran = []
+MEMORY = pytest.mark.backends("memory")
+
+
+@queue_command
+def work(number=0):
+    ran.append(number)
+
+
+@queue_command
+def other(number=0):
+    ran.append(-number)
+
+
+@queue_command(shard="all")
+def in_order(number):
+    ran.append(number)
+
+
+@queue_command(concurrency=Concurrency(10, key=lambda number: "all"))
+def within(number):
+    ran.append(number)
+
+
+@dataclass
+class Told:
+    """A consumer as its operator channels see it."""
+
+    name: str = field(default_factory=lambda: f"web-1:42:{new_id()}")
+    options: Options = field(default_factory=lambda: Options(threads=3))
+    ran: int = 7
+    stops: int = 0
+
+    def stop(self):
+        self.stops += 1
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the consumer, and of its stores as far as it knows."""
+    clock = Clock(boot_clock())
+    monkeypatch.setattr(operators, "clock", clock)
+    return clock
+
+
+def opened(queue, consumer=None, in_flight=None):
+    """The operator channels of a consumer of one queue."""
+    channels = OperatorChannels()
+    channels.open([queue], consumer or Told(), in_flight or InFlight(), lambda: None)
+    return channels
+
+
+def tick(channels):
+    for channel in channels.channels:
+        channel.tick()
+
+
+def test_a_heartbeat_tells_what_a_consumer_is_and_runs(queue, clock, settings):
+    settings.QUEUE_RELEASE = "2030.1"
+    consumer, bench = Told(), Bench(queue)
+    handle = work(1)
+    bench.fetcher.tick()
+    bench.begin().began = clock()
+    channels = opened(queue, consumer, bench.in_flight)
+    tick(channels)
+    assert operations.consumers() == [], "one that lives for less than a second costs nothing"
+    clock.now += 1
+    tick(channels)
+    [one] = operations.consumers()
+    assert (one.name, one.state, one.queues, one.threads, one.busy, one.ran) == (
+        consumer.name,
+        "running",
+        ("default",),
+        3,
+        1,
+        7,
+    )
+    assert (one.release, one.memory > 1, one.is_alive) == ("2030.1", True, True)
+    assert [(run.id, run.command) for run in one.running] == [(handle.id, work.name)]
+    assert abs(one.running[0].since + 1 - one.at) < 0.5
+    assert {work.name, other.name} <= one.known.keys()
+    assert one.known[work.name] == one.known[other.name] != one.known[in_order.name]
+    channels.channels[0].end()
+    assert operations.consumers() == []
+
+
+@pytest.mark.backends("redis")
+def test_idle_it_costs_one_read_a_second_and_one_write_in_five(queue, clock, monkeypatch):
+    channels, asked = opened(queue), []
+    store = channels.channels[0].store
+    for verb in ("get", "get_many", "put", "swap_many", "now"):
+        do = getattr(store, verb)
+        monkeypatch.setattr(store, verb, lambda *args, verb=verb, do=do: asked.append(verb) or do(*args))
+    for _ in range(20):
+        clock.now += 0.5
+        tick(channels)
+    asked.clear()
+    for _ in range(20):
+        clock.now += 0.5
+        tick(channels)
+    assert sorted(asked) == ["get_many"] * 10 + ["put"] * 2
+
+
+@MEMORY
+def test_one_that_says_nothing_is_gone_and_is_forgotten_when_told_to(queue, clock):
+    channels = opened(queue)
+    clock.now += 1
+    tick(channels)
+    consumers.write(channels.channels[0].store, consumers.changed(operations.consumers()[0], at=queue.now() - 16))
+    assert [(one.state, one.is_alive) for one in operations.consumers()] == [("gone", False)]
+    clock.now += 5
+    tick(channels)
+    assert [one.state for one in operations.consumers()] == ["running"]
+
+
+@MEMORY
+def test_a_store_that_was_emptied_hears_of_it_again(queue, clock):
+    channels = opened(queue)
+    clock.now += 1
+    tick(channels)
+    store = channels.channels[0].store
+    store.drop(consumers.INDEX)
+    assert operations.consumers() == []
+    clock.now += 5
+    tick(channels)
+    assert [len(one.known) > 3 for one in operations.consumers()] == [True]
+
+
+@MEMORY
+def test_orders_are_obeyed_once(queue, clock, caplog):
+    consumer = Told()
+    channels = opened(queue, consumer)
+    clock.now += 1
+    tick(channels)
+    assert operations.quiet(consumer.name[3:], by="ada") == consumer.name
+    for _ in range(2):
+        clock.now += 1
+        tick(channels)
+    assert not channels.may_claim(queue)
+    assert [one.state for one in operations.consumers()] == ["quiet"]
+    assert [record.getMessage() for record in caplog.records] == ["ada orders this consumer to claim nothing more"]
+    operations.resume_consumer(consumer.name)
+    clock.now += 1
+    tick(channels)
+    assert channels.may_claim(queue)
+    operations.stop(consumer.name)
+    for _ in range(2):
+        clock.now += 1
+        tick(channels)
+    assert consumer.stops == 1
+    assert [one.action for one in operations.actions(limit=3)] == ["stop", "resume", "quiet"]
+
+
+def test_nothing_is_claimed_from_a_paused_queue_until_it_is_resumed(backend, settings):
+    settings.QUEUES = backend.queues("default", "mail")
+    mail, default = queues["mail"], queues["default"]
+    work.using(queue_name="mail")(1)
+    work(2)
+    bench = Bench(default, mail)
+    bench.operators.open([default, mail], Told(), bench.in_flight, bench.fetcher.look_now)
+    operations.pause("queue", "mail")
+    tick(bench.operators)
+    bench.fetcher.tick()
+    bench.begin()
+    with heard("empty") as told:
+        bench.fetcher.tick()
+    assert {held.queue.alias for held in bench.in_flight} == {"default"}
+    assert {one["queue_name"] for _, one in told} == {"default"}
+    operations.resume("queue", "mail")
+    bench.operators.channels[0]._looked = 0
+    tick(bench.operators)
+    eventually(lambda: bench.fetcher.tick() or len(bench.in_flight) == 2)
+
+
+def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue):
+    bench = Bench(queue, threads=10)
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    operations.pause("command", work.name)
+    tick(bench.operators)
+    handles = [work(number) for number in range(3)]
+    passed = other(1)
+    bench.fetcher.tick()
+    assert bench.ids() == {passed.id}
+    bench.begin()
+    bench.settle()
+    assert (queue.stats().delayed, queue.find(handles[0].id).entry.attempts) == (3, 0)
+    last = work(3)
+    operations.resume("command", work.name)
+    bench.operators.channels[0]._looked = 0
+    tick(bench.operators)
+    bench.fetcher.tick()
+    begun = [bench.pool.next()[0].lease.entry for _ in range(bench.pool.waiting)]
+    assert [entry.id for entry in begun] == [handle.id for handle in [*handles, last]]
+    assert {entry.attempts for entry in begun} == {1}
+
+
+@pytest.mark.parametrize("command, goes_on", [(in_order, False), (within, True)])
+def test_of_a_run_of_a_lane_what_is_behind_a_paused_command_waits_if_the_lane_is_ordered(queue, command, goes_on):
+    handles = [command(number) for number in range(3)]
+    leases = claimed_as(queue, [command.name, other.name, command.name])
+    bench = Bench(queue)
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    operations.pause("command", other.name)
+    tick(bench.operators)
+    held = bench.in_flight.take(queue, leases, boot_clock())
+    rest = bench.fetcher._without_paused(queue, held)
+    assert [one.lease.entry.id for one in rest] == [handles[0].id, *([handles[2].id] if goes_on else [])]
+
+
+def claimed_as(queue, names):
+    """The leases of a run of a lane, as if its messages were of these commands."""
+    leases = queue.claim(len(names))
+    assert len(leases) == len(names)
+    return [replace(one, entry=replace(one.entry, command=name)) for one, name in zip(leases, names, strict=True)]
+
+
+@MEMORY
+def test_a_paused_schedule_enqueues_nothing_and_its_ticks_are_missed_by_its_own_rule(queue, monkeypatch):
+    now, paused = Clock(1_000_000_000.0), set()
+    monkeypatch.setattr(queue, "now", now)
+    with only():
+        periodic_command(every=60)(tick_of_a_schedule)
+        name = registry.periodic()[0].name
+        scheduler = Scheduler([queue], lambda own, name: name in paused)
+        scheduler.tick()
+        now.now += 60
+        scheduler.tick()
+        assert queue.stats().ready == 1
+        paused.add(name)
+        now.now += 600
+        scheduler.tick()
+        assert queue.stats().ready == 1
+        paused.clear()
+        scheduler.tick()
+        assert queue.stats().ready == 2, "the newest tick that was missed is caught up with"
+        now.now += 60
+        scheduler.tick()
+        assert queue.stats().ready == 3
+
+
+def tick_of_a_schedule():
+    raise NotImplementedError
+
+
+@pytest.mark.backends("sqlite", "redis")
+def test_a_consumer_hears_of_a_pause_before_its_first_claim_and_of_its_end(queue, monkeypatch):
+    monkeypatch.setattr(operators, "LOOK", 0.02)
+    operations.pause("queue", "default", why="the printer is out of paper")
+    work(1)
+    with serving(drain=True) as beside:
+        assert beside.code() == 0, "nothing is left to drain"
+    assert ran == []
+    with serving() as beside:
+        operations.resume("queue", "default")
+        eventually(lambda: ran)
+        assert beside.end() == 0
+
+
+@MEMORY
+def test_a_pause_ends_by_itself(queue, clock):
+    channels = opened(queue)
+    operations.pause("queue", "default", for_=60)
+    tick(channels)
+    assert not channels.may_claim(queue)
+    clock.now += 61
+    assert channels.may_claim(queue)
+
+
+@MEMORY
+def test_a_consumer_whose_store_says_nothing_claims_after_a_while(queue, clock, monkeypatch):
+    bench = Bench(queue)
+    work()
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    bench.operators._until = clock() + 5
+    monkeypatch.setattr(bench.operators.channels[0].store, "get_many", away)
+    with pytest.raises(ConnectionError):
+        tick(bench.operators)
+    assert bench.fetcher.tick() > 0
+    assert bench.ids() == set()
+    clock.now += 5
+    bench.fetcher.tick()
+    assert len(bench.ids()) == 1
