@@ -22,6 +22,7 @@ from django.db import connections
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
+from djqueue.consumer.counters import Counters, Totals
 from djqueue.consumer.database_connections import follow_connections
 from djqueue.consumer.loop import Options, alike
 from djqueue.consumer.supervisor import Supervisor
@@ -58,6 +59,8 @@ class Consumer:
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops, self._retires = 0, False
         self._supervisor: Supervisor | None = None
+        self.counters: Counters | None = None
+        """What counts its messages for monitoring; None if nothing does. Set before :meth:`run`."""
 
     def stop(self) -> None:
         """Claim nothing more, let running messages end; a second call does not wait. Safe in a signal handler."""
@@ -71,6 +74,13 @@ class Consumer:
     def ran(self) -> int:
         """About how many messages it has run."""
         return 0 if self._supervisor is None else self._supervisor.run_limit.count
+
+    def totals(self) -> Totals:
+        """What it has counted, if it counts, and how much it does just now."""
+        totals = Totals() if self.counters is None else self.counters.totals()
+        if self._supervisor is not None:
+            totals.gauges = self._supervisor.gauges()
+        return totals
 
     async def arun(self, limit: int | None = None) -> int:
         """:meth:`run` for async code; cancelling it stops the consumer."""

@@ -2,7 +2,7 @@
 
 The supervisor runs no messages. It has a socket to each process, and both write lines: the process ``ready`` and
 ``ran N``, the supervisor ``retire``, ``stop`` and ``now``. When the supervisor is gone the sockets are closed, and the
-processes stop.
+processes stop. If the processes count what they do, they write ``counted JSON`` too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from django.utils.autoreload import get_child_arguments
 
 from djqueue import signals
 from djqueue.consumer import CUT_OFF, STUCK, Consumer
+from djqueue.consumer.counters import SupervisedTotals
 from djqueue.consumer.isolation import how_it_ended
 from djqueue.utils import handle_signals, seconds, tell, whole
 
@@ -41,7 +42,7 @@ LATE = 10.0  # seconds beyond the grace, after which a process is killed
 ASSIGNMENT = "DJQUEUE_PROCESS"
 """The environment variable for a process: its number, and the descriptor of its socket."""
 MIB = 1 << 20
-READY, RAN = b"ready", b"ran"
+READY, RAN, COUNTED = b"ready", b"ran", b"counted"
 RETIRE, STOP, NOW = b"retire", b"stop", b"now"
 STOPS = STOP, NOW
 
@@ -119,7 +120,9 @@ def memory_of(pid: int | None = None) -> float:
 class Process:
     """A process of the consumer, as its supervisor sees it."""
 
-    def __init__(self, number: int):
+    def __init__(self, number: int, totals: SupervisedTotals | None = None):
+        self._totals = totals
+        """What is told of its counts, if it counts."""
         self.ready = False
         """Whether it has said that it serves."""
         self.ran = 0
@@ -161,9 +164,11 @@ class Process:
                 self._take_in(line)
 
     def _take_in(self, line: bytes) -> None:
-        word, _, number = line.partition(b" ")
+        word, _, rest = line.partition(b" ")
         self.ready = self.ready or word == READY
-        self.ran = int(number) if word == RAN else self.ran
+        self.ran = int(rest) if word == RAN else self.ran
+        if word == COUNTED and self._totals is not None:
+            self._totals.hear(self, rest.decode())
 
     def tell(self, word: bytes) -> None:
         with suppress(OSError):  # it has ended
@@ -182,6 +187,8 @@ class Process:
     def close(self) -> None:
         """Close the socket: if the process lives, it stops."""
         self._socket.close()
+        if self._totals is not None:
+            self._totals.end(self)
 
 
 def _start(number: int, descriptor: int) -> subprocess.Popen:
@@ -429,15 +436,21 @@ class Assignment:
 
 
 class SupervisorLink(threading.Thread):
-    """Does what the supervisor says, and tells it when the consumer serves and, if it ``counts``, what it has run."""
+    """Does what the supervisor says, and tells it when the consumer serves.
 
-    def __init__(self, consumer: Consumer, descriptor: int, counts: bool):
+    It also tells how many messages were run, if that is ``limited``, and what the consumer counts, if it does.
+    """
+
+    def __init__(self, consumer: Consumer, descriptor: int, limited: bool):
         super().__init__(name="djqueue-supervisor", daemon=True)
         self._consumer = consumer
         self._socket = socket.socket(fileno=descriptor)
-        self._socket.settimeout(LOOK if counts else None)
+        self._socket.setblocking(True)
+        self._limited = limited
+        self._telling = threading.Lock()
         self._stops = count()
-        self._told = 0
+        self._told = {RAN: b"0"}
+        """What was told last, by its word."""
         signals.consumer_started.connect(self._is_ready, sender=consumer)
 
     def stop(self) -> None:
@@ -448,11 +461,11 @@ class SupervisorLink(threading.Thread):
     def run(self) -> None:
         rest = b""
         while True:
+            if not self._is_spoken_to():
+                self.tell_what_is_done()
+                continue
             try:
                 text = self._socket.recv(4096)
-            except TimeoutError:
-                self._tell_what_ran()
-                continue
             except OSError:
                 text = b""
             if not text:
@@ -473,11 +486,23 @@ class SupervisorLink(threading.Thread):
     def _is_ready(self, **named: Any) -> None:
         self._tell(READY)
 
-    def _tell_what_ran(self) -> None:
-        if (ran := self._consumer.ran) != self._told:
-            self._told = ran
-            self._tell(b"%s %d" % (RAN, ran))
+    def _is_spoken_to(self) -> bool:
+        """Whether the supervisor says something, or is gone; False once it is time to tell what is done."""
+        tells = self._limited or self._consumer.counters is not None
+        return bool(select.select([self._socket], [], [], LOOK if tells else None)[0])
+
+    def tell_what_is_done(self) -> None:
+        """Tell how many messages were run and what was counted, as far as that is wanted. From any thread."""
+        if self._limited:
+            self._tell_anew(RAN, b"%d" % self._consumer.ran)
+        if self._consumer.counters is not None:
+            self._tell_anew(COUNTED, self._consumer.totals().written().encode())
+
+    def _tell_anew(self, word: bytes, what: bytes) -> None:
+        if what != self._told.get(word):
+            self._told[word] = what
+            self._tell(b"%s %s" % (word, what))
 
     def _tell(self, line: bytes) -> None:
-        with suppress(OSError):  # it is gone, which the thread will notice
-            self._socket.send(line + b"\n")
+        with suppress(OSError), self._telling:  # it is gone, which the thread will notice
+            self._socket.sendall(line + b"\n")

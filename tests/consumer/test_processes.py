@@ -343,7 +343,7 @@ class TestStops:
 
 class FakeConsumer:
     def __init__(self):
-        self.calls, self.ran = [], 0
+        self.calls, self.ran, self.counters = [], 0, None
 
     def stop(self):
         self.calls.append("stop")
@@ -356,7 +356,7 @@ class FakeConsumer:
 def ours():
     ours, theirs = socket.socketpair()
     consumer = FakeConsumer()
-    link = SupervisorLink(consumer, theirs.detach(), counts=True)
+    link = SupervisorLink(consumer, theirs.detach(), limited=True)
     link.start()
     with ours:
         ours.settimeout(30)
