@@ -59,8 +59,8 @@ class Consumer:
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops, self._retires = 0, False
         self._supervisor: Supervisor | None = None
-        self.counters: Counters | None = None
-        """What counts its messages for monitoring; None if nothing does. Set before :meth:`run`."""
+        self.counters = Counters(self.queues) if self.options.counts else None
+        """What counts its messages, if it is to count."""
 
     def stop(self) -> None:
         """Claim nothing more, let running messages end; a second call does not wait. Safe in a signal handler."""

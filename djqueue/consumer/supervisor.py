@@ -12,8 +12,8 @@ from typing import Protocol
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.control import ControlChannels
-from djqueue.consumer.counters import Counters
 from djqueue.consumer.coroutines import Coroutines
+from djqueue.consumer.counters import Counters
 from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated

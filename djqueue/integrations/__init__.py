@@ -1,1 +1,1 @@
-"""What other tools of a project get from djqueue: metrics for Prometheus, spans for OpenTelemetry, events for Sentry."""
+"""What djqueue tells other tools: metrics for Prometheus, spans for OpenTelemetry, events for Sentry."""

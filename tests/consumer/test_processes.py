@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from djqueue.consumer import CUT_OFF, STORE_UNREACHABLE, STUCK, processes
+from djqueue.consumer.counters import Totals
 from djqueue.consumer.processes import LATE, LONGEST_PAUSE, STEADY, Bounds, ProcessSupervisor, SupervisorLink
 from djqueue.testing.patience import eventually
 
@@ -398,6 +399,16 @@ class TestWithinAProcess:
         assert socket.recv(100) == b"ran 7\n"
         consumer.ran = 9
         assert socket.recv(100) == b"ran 9\n"
+
+    def test_it_tells_what_was_counted_and_the_last_of_it_at_once(self, ours):
+        socket, link, consumer = ours
+        consumer.counters, consumer.totals = object(), lambda: Totals({}, {"threads": 4})
+        link.tell_what_is_done()
+        link.tell_what_is_done()
+        assert socket.recv(100) == b'counted {"counts": [], "gauges": {"threads": 4}}\n'
+        consumer.ran = 7
+        link.tell_what_is_done()
+        assert socket.recv(100) == b"ran 7\n"
 
 
 class TestBounds:

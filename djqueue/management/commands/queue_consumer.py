@@ -26,7 +26,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
-from djqueue.consumer.counters import Counters, SupervisedTotals, Totals
+from djqueue.consumer.counters import SupervisedTotals, Totals
 from djqueue.consumer.processes import Assignment, Bounds, Process, ProcessSupervisor, SupervisorLink, cores
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import InvalidQueueError
@@ -150,7 +150,6 @@ class Command(OperatorCommand):
         # The handler only sets a flag: an exception raised from it could hit a commit.
         handle_signals(ENDING, lambda *_: consumer.stop())
         if options["metrics"]:
-            consumer.counters = Counters(consumer.queues)
             _serve_metrics(options["metrics"], consumer.totals)
         self._begin(consumer, options)
         self._run(consumer, options["limit"])
@@ -167,8 +166,8 @@ class Command(OperatorCommand):
         grace, drain = consumer.options.grace, consumer.options.drain
         look = partial(_rotate, options["logfile"]) if options["logfile"] else lambda: None
         totals = SupervisedTotals()
-        how = {"grace": grace, "drain": drain, "look": look, "start": partial(Process, totals=totals)}
-        supervisor = ProcessSupervisor(options["processes"], bounds, **how)
+        start = partial(Process, totals=totals)
+        supervisor = ProcessSupervisor(options["processes"], bounds, grace=grace, drain=drain, look=look, start=start)
         handle_signals(ENDING, lambda *_: supervisor.stop())
         if options["metrics"]:
             _serve_metrics(options["metrics"], totals.sum)
@@ -178,7 +177,6 @@ class Command(OperatorCommand):
     def _serve_assigned(self, assignment: Assignment, options: dict) -> None:
         """Serve as one of the processes of a supervisor."""
         consumer = self._consumer(options, has_duties=assignment.has_duties)
-        consumer.counters = Counters(consumer.queues) if options["metrics"] else None
         link = SupervisorLink(consumer, assignment.descriptor, limited=options["max_messages"] is not None)
         handle_signals(ENDING, lambda *_: link.stop())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
@@ -224,7 +222,8 @@ class Command(OperatorCommand):
         isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load the settings
         try:
             periodic = has_duties and not options["no_periodic"]
-            return Consumer(options["queues"], periodic=periodic, reap=has_duties, isolate=isolate, **given)
+            given |= {"periodic": periodic, "reap": has_duties, "isolate": isolate, "counts": bool(options["metrics"])}
+            return Consumer(options["queues"], **given)
         except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error
 
@@ -265,17 +264,17 @@ def _processes(text: str) -> int:
 
 def _port(text: str) -> tuple[str, int]:
     """An address and a port, from ``9200``, ``0.0.0.0:9200`` or ``[::]:9200``."""
-    address, _, port = text.rpartition(":")
-    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+    address, colon, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16 or (colon and not address):
         raise ArgumentTypeError(f"{text!r}: give a port, as 9200, or an address and a port, as 0.0.0.0:9200")
-    return address.strip("[]") or LOOPBACK, int(port)
+    return address or LOOPBACK, int(port)
 
 
 def _serve_metrics(at: tuple[str, int], source: Callable[[], Totals]) -> None:
     try:
         from djqueue.integrations import prometheus  # here, as it needs a package of its own
 
-        prometheus.serve(*at, source)
+        prometheus.serve(at[0].strip("[]"), at[1], source)
     except ImportError as error:
         raise CommandError(f"--metrics: {error}", returncode=2) from error
     except OSError as error:
