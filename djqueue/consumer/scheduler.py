@@ -22,6 +22,7 @@ from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.flow.board import Line
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
+from djqueue.running.instruments import Tick, current_tick
 from djqueue.schedules import Schedule
 from djqueue.timetables import Interval, Rule, Ticking
 from djqueue.utils import clock, tell
@@ -79,6 +80,8 @@ class Tracker:
     """Names a tick, by ``name`` and ``tick``."""
     _what: tuple[Command[..., Any], Call, Policy]
     """What is sent at each tick."""
+    _timetable: object
+    """Its crontab, interval or function."""
     _keep_for: float | None = None
     """Seconds for which its last tick is remembered; None: for ever."""
 
@@ -141,7 +144,11 @@ class Tracker:
         self._remember(queue, due[-1])
 
     def _send(self, guard: OnceGuard, id: str) -> bool:
-        return producer.send_once(*self._what, guard, id)
+        token = current_tick.set(Tick(self.name, self._timetable))
+        try:
+            return producer.send_once(*self._what, guard, id)
+        finally:
+            current_tick.reset(token)
 
     def _read(self, kept: bytes, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick as the store has it; now, and an error in the log, if that cannot be read."""
@@ -179,7 +186,7 @@ class PeriodicPlan(Tracker):
         mark_for = rule.max_lateness + RACING if ticks_often else max(MARK_FOR, 2 * rule.max_lateness)
         self._tick_format = f"{{name}}:{{tick:{_TO_THE_MICROSECOND if ticks_often else _TO_THE_MINUTE}}}"
         super().__init__(command.name, command.policy.queue_name, rule, mark_for, f"last:{command.name}")
-        self._schedule = command.validate_datetime
+        self._schedule = self._timetable = command.validate_datetime
         self._what = command, Call(), command.policy
 
     def _next(self, after: datetime) -> datetime | None:
@@ -293,6 +300,7 @@ class ScheduleTracker(Tracker):
         super().__init__(schedule.name, schedule.queue_name, rule, mark_for, schedules.last_key(schedule.name))
         self._keep_for = mark_for.total_seconds()
         self._schedule = schedule
+        self._timetable = schedule.timetable
         self._was_there = was_there
         self._last = last
         self.upcoming = NEVER

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextvars import Context
-from typing import Any
+from contextvars import Context, ContextVar
+from typing import Any, NamedTuple
 
 from djqueue.policies.outcomes import Verdict
 from djqueue.running.context import Job
@@ -70,3 +70,15 @@ def _guarded(step: Callable[..., Any], *args: Any) -> Any:
 
 
 instruments = Instruments()
+
+
+class Tick(NamedTuple):
+    """A schedule that enqueues a message just now."""
+
+    name: str
+    timetable: object
+    """Its crontab, interval or function."""
+
+
+current_tick: ContextVar[Tick | None] = ContextVar("djqueue_tick", default=None)
+"""The schedule that the call is made for which is being sent."""
