@@ -23,6 +23,7 @@ from djqueue.backends.entries import log_extra
 from djqueue.exceptions import BadSignature, InvalidMessage, TimeLimitExceeded, UnknownCommand
 from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import begin_at_the_command, kind_of, release, text_of
+from djqueue.messages.metadata import request_id
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settled
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
@@ -183,8 +184,9 @@ def _conclude(
     for job in jobs:
         if job.keep:
             verdicts[job.place] = _kept(queue, leases[job.place], job, verdicts[job.place])
-    if len(verdicts) == 1 and not controls[0].given_up and report_done(queue, leases[0].entry, verdicts[0]):
-        return
+    if len(verdicts) == 1 and not controls[0].given_up:
+        if report_done(queue, leases[0].entry, verdicts[0], context.get(request_id, "")):
+            return
     shown = []
     for place, verdict in enumerate(verdicts):
         if reports.isEnabledFor(verdict.outcome.effect.level) and not controls[place].given_up:

@@ -149,6 +149,7 @@ class Command(OperatorCommand):
         consumer = self._consumer(options)
         # The handler only sets a flag: an exception raised from it could hit a commit.
         handle_signals(ENDING, lambda *_: consumer.stop())
+        name_process(None, consumer.name)
         if options["metrics"]:
             _serve_metrics(options["metrics"], consumer.totals)
         self._begin(consumer, options)
@@ -177,6 +178,7 @@ class Command(OperatorCommand):
     def _serve_assigned(self, assignment: Assignment, options: dict) -> None:
         """Serve as one of the processes of a supervisor."""
         consumer = self._consumer(options, has_duties=assignment.has_duties)
+        name_process(assignment.number, consumer.name)
         link = SupervisorLink(consumer, assignment.descriptor, limited=options["max_messages"] is not None)
         handle_signals(ENDING, lambda *_: link.stop())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
