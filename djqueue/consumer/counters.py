@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from djqueue.backends.base import BaseQueue
@@ -20,6 +20,7 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 """The upper bounds of the classes in which durations are counted, in seconds; one more class is for what is longer."""
 OTHER = "other"
 """The name under which messages are counted whose command this process does not know."""
+DONE, RETURNED = Outcome.DONE, Outcome.RETURNED
 LEASE_LOST = "lease_lost"
 OUTCOMES = {one: one.name.lower() if one.effect.status == "released" else one.effect.status for one in Outcome}
 """How an attempt ended, in a word: its status, or why it was released."""
@@ -37,7 +38,8 @@ class Durations:
 
     def add(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.sum += seconds
+        if seconds > 0:  # not by two clocks that disagree, nor what is no number
+            self.sum += seconds
 
     def include(self, other: Durations) -> None:
         self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
@@ -55,9 +57,12 @@ class Counts:
     waited: Durations = field(default_factory=Durations)
     """From when a message was due until its first attempt began."""
 
+    def add(self, outcome: str, count: int = 1) -> None:
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
+
     def include(self, other: Counts) -> None:
         for outcome, count in other.outcomes.items():
-            self.outcomes[outcome] = self.outcomes.get(outcome, 0) + count
+            self.add(outcome, count)
         self.ran.include(other.ran)
         self.waited.include(other.waited)
 
@@ -111,21 +116,25 @@ class Counters:
         self._counts = {(one.policy.queue_name, one.name): Counts() for one in ours}
         self._lock = threading.Lock()
 
-    def add(self, settled: Iterable[Held]) -> None:
+    def add(self, settled: Sequence[Held]) -> None:
         """Count messages whose end the store knows."""
         with self._lock:
             for held in settled:
-                entry, verdict = held.lease.entry, held.verdict
-                if verdict is None or verdict.outcome is Outcome.RETURNED:  # which counts as nothing
+                verdict = held.verdict
+                if verdict is None or verdict.outcome is RETURNED:  # which counts as nothing
                     continue
+                lease = held.lease
+                entry = lease.entry
                 counts = self._counts.get((held.queue.alias, entry.command)) or self._made(held)
-                outcome = LEASE_LOST if held.lost else OUTCOMES[verdict.outcome]
-                counts.outcomes[outcome] = counts.outcomes.get(outcome, 0) + 1
-                if verdict.seconds:
-                    counts.ran.add(verdict.seconds)
-                if entry.attempts == 1 and held.began is not None and held.lease.claimed:
-                    due = max(entry.created, entry.run_at)
-                    counts.waited.add(max(0.0, held.lease.claimed - due + held.began - held.since))
+                if verdict.outcome is DONE and not held.lost:
+                    counts.outcomes["done"] += 1
+                else:
+                    counts.add(LEASE_LOST if held.lost else OUTCOMES[verdict.outcome])
+                if ran := verdict.seconds:
+                    counts.ran.add(ran)
+                if entry.attempts == 1 and held.began is not None and lease.claimed:
+                    due = entry.run_at if entry.run_at > entry.created else entry.created
+                    counts.waited.add(lease.claimed - due + held.began - held.since)
 
     def totals(self) -> Totals:
         """A copy of what was counted."""

@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from djqueue import Consumer, queue_command, queues
 from djqueue.consumer.counters import Counts, Durations, Totals
 from djqueue.integrations.prometheus import ConsumerCollector, QueueCollector, queue_metrics, serve
+from djqueue.management.commands import queue_consumer
 from djqueue.testing import eventually
 from tests.app.commands import note
 from tests.support.consumer import away, only
@@ -100,12 +101,11 @@ class TestConsumer:
         with pytest.raises(CommandError, match="as 9200, or an address and a port"):
             call_command("queue_consumer", f"--metrics={port}")
 
-    @pytest.mark.backends("memory")
-    def test_a_port_that_is_taken_is_named_before_anything_starts(self, queue):
+    def test_a_port_that_is_taken_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(CommandError, match=f"--metrics: 127.0.0.1 port {port} cannot be had: .*in use"):
-                call_command("queue_consumer", "--metrics", str(port))
+                queue_consumer._serve_metrics(("127.0.0.1", port), Totals)
 
 
 class TestQueues:
