@@ -42,9 +42,10 @@ LATE = 10.0  # seconds beyond the grace, after which a process is killed
 ASSIGNMENT = "DJQUEUE_PROCESS"
 """The environment variable for a process: its number, and the descriptor of its socket."""
 MIB = 1 << 20
-READY, RAN, COUNTED = b"ready", b"ran", b"counted"
+READY, RAN = b"ready", b"ran"
 RETIRE, STOP, NOW = b"retire", b"stop", b"now"
 STOPS = STOP, NOW
+COUNTED = b"counted"
 
 
 @dataclass(frozen=True, slots=True)

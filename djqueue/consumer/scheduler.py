@@ -80,8 +80,6 @@ class Tracker:
     """Names a tick, by ``name`` and ``tick``."""
     _what: tuple[Command[..., Any], Call, Policy]
     """What is sent at each tick."""
-    _timetable: object
-    """Its crontab, interval or function."""
     _keep_for: float | None = None
     """Seconds for which its last tick is remembered; None: for ever."""
 
@@ -172,6 +170,11 @@ class Tracker:
     def _is_due(self, tick: datetime) -> bool:
         return True
 
+    @property
+    def _timetable(self) -> object:
+        """Its crontab, interval or function."""
+        raise NotImplementedError
+
     def _prepare(self) -> None:
         """Do the steps that may fail through a schedule's own fault, before any of it is enqueued."""
 
@@ -186,7 +189,7 @@ class PeriodicPlan(Tracker):
         mark_for = rule.max_lateness + RACING if ticks_often else max(MARK_FOR, 2 * rule.max_lateness)
         self._tick_format = f"{{name}}:{{tick:{_TO_THE_MICROSECOND if ticks_often else _TO_THE_MINUTE}}}"
         super().__init__(command.name, command.policy.queue_name, rule, mark_for, f"last:{command.name}")
-        self._schedule = self._timetable = command.validate_datetime
+        self._schedule = command.validate_datetime
         self._what = command, Call(), command.policy
 
     def _next(self, after: datetime) -> datetime | None:
@@ -197,6 +200,10 @@ class PeriodicPlan(Tracker):
 
     def _is_due(self, tick: datetime) -> bool:
         return isinstance(self._schedule, Ticking) or self._schedule(local(tick))
+
+    @property
+    def _timetable(self) -> object:
+        return self._schedule
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
         """All ticks of an interval since this scheduler looked, if that was just now: they are late, and not missed."""
@@ -300,7 +307,6 @@ class ScheduleTracker(Tracker):
         super().__init__(schedule.name, schedule.queue_name, rule, mark_for, schedules.last_key(schedule.name))
         self._keep_for = mark_for.total_seconds()
         self._schedule = schedule
-        self._timetable = schedule.timetable
         self._was_there = was_there
         self._last = last
         self.upcoming = NEVER
@@ -317,6 +323,10 @@ class ScheduleTracker(Tracker):
 
     def _next(self, after: datetime) -> datetime | None:
         return self._schedule.timetable.next(after)
+
+    @property
+    def _timetable(self) -> object:
+        return self._schedule.timetable
 
     def _prepare(self) -> None:
         command = cast("Command[..., Any]", registry.find(self._schedule.command))
