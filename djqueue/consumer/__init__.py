@@ -56,11 +56,11 @@ class Consumer:
         self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
         prefix = conf.get("QUEUE_CONSUMER_PREFIX")
         self.name = f"{prefix}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.counters = Counters(self.queues) if self.options.counts else None
+        """What counts its messages, if it is to count."""
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops, self._retires = 0, False
         self._supervisor: Supervisor | None = None
-        self.counters = Counters(self.queues) if self.options.counts else None
-        """What counts its messages, if it is to count."""
 
     def stop(self) -> None:
         """Claim nothing more, let running messages end; a second call does not wait. Safe in a signal handler."""

@@ -92,12 +92,12 @@ def redirected(words: list[str], folder) -> list[str]:
     """The same arguments with the log in a folder that exists and the settings of the tests."""
     kept = [word for word in words if not word.startswith("--settings")]
     for place, word in enumerate(kept):
-        if word.startswith("--logfile="):
+        if word == "--metrics":
+            kept[place + 1] = str(free_port())
+        elif word.startswith("--logfile="):
             kept[place] = f"--logfile={folder}/queue.log"
         elif word in ("-l", "--logfile"):
             kept[place + 1] = f"{folder}/queue.log"
-        elif word == "--metrics":
-            kept[place + 1] = str(free_port())
     return kept
 
 

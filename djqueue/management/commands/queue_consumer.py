@@ -70,9 +70,9 @@ class Command(OperatorCommand):
         manage.py queue_consumer -t 8 -q mail         8 threads, one queue
         manage.py queue_consumer --processes auto     one process for each core
         manage.py queue_consumer --coroutines 500     up to 500 async commands at a time
+        manage.py queue_consumer --metrics 9200       for Prometheus
         manage.py queue_consumer --drain -n           run what is due, then exit
         manage.py queue_consumer --log-format json    for a collector of logs
-        manage.py queue_consumer --metrics 9200       for Prometheus
         manage.py queue_consumer -v 2                 why does it not run?
     """
 
