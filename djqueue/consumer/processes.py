@@ -46,6 +46,7 @@ READY, RAN = b"ready", b"ran"
 RETIRE, STOP, NOW = b"retire", b"stop", b"now"
 STOPS = STOP, NOW
 COUNTED = b"counted"
+COUNT_EVERY = 2.0  # seconds between two tellings of what was counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,8 +451,9 @@ class SupervisorLink(threading.Thread):
         self._limited = limited
         self._telling = threading.Lock()
         self._stops = count()
-        self._told = {RAN: b"0"}
-        """What was told last, by its word."""
+        self._told = 0
+        self._counted = 0.0
+        """When it was last told what was counted (monotonic)."""
         signals.consumer_started.connect(self._is_ready, sender=consumer)
 
     def stop(self) -> None:
@@ -463,7 +465,7 @@ class SupervisorLink(threading.Thread):
         rest = b""
         while True:
             if not self._is_spoken_to():
-                self.tell_what_is_done()
+                self._tell_what_is_done()
                 continue
             try:
                 text = self._socket.recv(4096)
@@ -492,17 +494,18 @@ class SupervisorLink(threading.Thread):
         tells = self._limited or self._consumer.counters is not None
         return bool(select.select([self._socket], [], [], LOOK if tells else None)[0])
 
-    def tell_what_is_done(self) -> None:
-        """Tell how many messages were run and what was counted, as far as that is wanted. From any thread."""
-        if self._limited:
-            self._tell_anew(RAN, b"%d" % self._consumer.ran)
-        if self._consumer.counters is not None:
-            self._tell_anew(COUNTED, self._consumer.totals().written().encode())
+    def _tell_what_is_done(self) -> None:
+        if self._limited and (ran := self._consumer.ran) != self._told:
+            self._told = ran
+            self._tell(b"%s %d" % (RAN, ran))
+        if (now := time.monotonic()) >= self._counted + COUNT_EVERY:
+            self._counted = now
+            self.tell_what_is_counted()
 
-    def _tell_anew(self, word: bytes, what: bytes) -> None:
-        if what != self._told.get(word):
-            self._told[word] = what
-            self._tell(b"%s %s" % (word, what))
+    def tell_what_is_counted(self) -> None:
+        """Tell what the consumer has counted, if it counts. From any thread."""
+        if self._consumer.counters is not None:
+            self._tell(b"%s %s" % (COUNTED, self._consumer.totals().written().encode()))
 
     def _tell(self, line: bytes) -> None:
         with suppress(OSError), self._telling:  # it is gone, which the thread will notice

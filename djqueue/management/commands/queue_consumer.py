@@ -183,7 +183,7 @@ class Command(OperatorCommand):
         handle_signals(ENDING, lambda *_: link.stop())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         link.start()
-        self._run(consumer, ended=link.tell_what_is_done)
+        self._run(consumer, ended=link.tell_what_is_counted)
 
     def _begin(self, consumer: Consumer, options: dict) -> None:
         """What precedes serving, once for all processes."""
