@@ -150,11 +150,14 @@ class Counters:
 
 
 class SupervisedTotals:
-    """What several processes have counted, each as it told last. Safe to use from any thread."""
+    """What several processes have counted, each as it told last. Safe to use from any thread.
 
-    def __init__(self) -> None:
+    ``before`` is shown before any of them has told something.
+    """
+
+    def __init__(self, before: Totals | None = None) -> None:
         self._living: dict[object, Totals] = {}
-        self._ended = Totals()
+        self._ended = before or Totals()
         self._lock = threading.Lock()
 
     def hear(self, process: object, told: str) -> None:

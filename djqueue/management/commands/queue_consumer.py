@@ -166,7 +166,7 @@ class Command(OperatorCommand):
         consumer, bounds = self._consumer(options), self._bounds(options)
         grace, drain = consumer.options.grace, consumer.options.drain
         look = partial(_rotate, options["logfile"]) if options["logfile"] else lambda: None
-        totals = SupervisedTotals()
+        totals = SupervisedTotals(consumer.totals())
         start = partial(Process, totals=totals)
         supervisor = ProcessSupervisor(options["processes"], bounds, grace=grace, drain=drain, look=look, start=start)
         handle_signals(ENDING, lambda *_: supervisor.stop())
