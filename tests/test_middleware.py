@@ -75,8 +75,8 @@ def asked(path="/", **headers):
     return RequestIdMiddleware(view)(RequestFactory().get(path, headers=headers))
 
 
-def drain(**options):
-    assert Consumer(periodic=False, drain=True, **options).run() == 0
+def run(count, **options):
+    assert Consumer(periodic=False, **options).run(limit=count) == 0
 
 
 @pytest.mark.parametrize("coroutines", [0, 2])
@@ -84,7 +84,7 @@ def drain(**options):
 def test_each_line_about_the_messages_of_a_request_has_its_id(queue, log, coroutines, path):
     lines = log(JsonFormatter())
     assert asked(path, **{"X-Request-ID": "req-81f3"}).headers["X-Request-ID"] == "req-81f3"
-    drain(coroutines=coroutines)
+    run(2, coroutines=coroutines)
     told = [json.loads(line) for line in lines()]
     about = [one for one in told if "command" in one]
     events = [one.get("event") for one in about]
@@ -98,7 +98,7 @@ def test_each_line_about_the_messages_of_a_request_has_its_id(queue, log, corout
 def test_the_full_form_ends_with_it(queue, log):
     lines = log(FullFormatter())
     asked(**{"X-Request-ID": "req-81f3"})
-    drain()
+    run(2)
     own, done, *_ = [line for line in lines() if "[request" in line]
     assert own.endswith("it is of the project [request req-81f3]") and done.endswith("s) [request req-81f3]")
 
@@ -107,7 +107,7 @@ def test_a_filter_gives_it_to_records_of_other_handlers(queue, caplog):
     caplog.handler.addFilter(MessageFilter())
     caplog.set_level(logging.INFO, "djqueue")
     asked(**{"X-Request-ID": "req-81f3"})
-    drain()
+    run(2)
     [own] = [one for one in caplog.records if one.name == "djqueue.shop"]
     assert (own.request_id, own.command, own.queue, own.attempt) == ("req-81f3", send_receipt.name, "default", 1)
 

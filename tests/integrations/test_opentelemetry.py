@@ -59,8 +59,8 @@ def spans():
     DjqueueInstrumentor().uninstrument()
 
 
-def drain(**options):
-    assert Consumer(periodic=False, drain=True, **options).run() == 0
+def run(count, **options):
+    assert Consumer(periodic=False, **options).run(limit=count) == 0
 
 
 @pytest.mark.backends("redis", "sqlite")
@@ -69,7 +69,7 @@ def test_request_call_run_and_retry_are_one_trace(queue, spans):
     with tracer.start_as_current_span("POST /orders"):
         handle = charge(42)
     context.detach(token)
-    drain()
+    run(2)
     names = ["POST /orders", f"enqueue {charge.name}", *[f"run {charge.name}", "ask the bank"] * 2]
     request, sent, first, asked, second, asked_again = found = spans()
     assert [span.name for span in found] == names
@@ -92,7 +92,7 @@ class TestRuns:
     @pytest.mark.parametrize("coroutines", [0, 10])
     def test_of_an_async_command(self, queue, spans, coroutines):
         charge_async.enqueue_many([(1,), (2,)])
-        drain(coroutines=coroutines)
+        run(2, coroutines=coroutines)
         runs = {span.context.span_id: span for span in spans() if span.name.startswith("run ")}
         below = [span for span in spans() if span.name == "ask the bank"]
         assert {span.parent.span_id for span in below} == set(runs) and len(runs) == 2
@@ -100,14 +100,14 @@ class TestRuns:
 
     def test_of_a_batch_is_linked_to_the_call_of_each_message(self, queue, spans):
         charge_many.enqueue_many([(1,), (2,), (3,)])
-        drain()
-        *sent, run = spans()
-        assert [link.context.span_id for link in run.links] == [span.context.span_id for span in sent]
-        assert (run.attributes["messaging.batch.message_count"], run.parent) == (3, None)
+        run(3)
+        *sent, batch = spans()
+        assert [link.context.span_id for link in batch.links] == [span.context.span_id for span in sent]
+        assert (batch.attributes["messaging.batch.message_count"], batch.parent) == (3, None)
 
     def test_what_is_put_back_is_no_error(self, queue, spans):
         wait()
-        assert Consumer(periodic=False).run(limit=1) == 0
+        run(1)
         outcomes = [(span.attributes["djqueue.outcome"], span.status.status_code) for span in spans()[1:]]
         assert outcomes == [("throttled", StatusCode.UNSET), ("done", StatusCode.UNSET)]
 
@@ -120,7 +120,7 @@ class TestRuns:
         try:
             handle = charge(1)
             seen.append("no error is wanted")
-            drain()
+            run(1)
         finally:
             instruments.remove("broken")
         assert handle.status == "done"

@@ -74,15 +74,15 @@ def sentry():
     sentry_sdk.get_global_scope().set_client(None)
 
 
-def drain(**options):
-    assert Consumer(periodic=False, drain=True, **options).run() == 0
+def run(count, **options):
+    assert Consumer(periodic=False, **options).run(limit=count) == 0
 
 
 def test_what_has_failed_is_one_event_that_tells_command_message_and_attempt(queue, sentry):
     handle = charge(42)
     refuse(1)
     refuse(2)
-    drain()
+    run(4)
     [failed] = [event for event in sentry.of(None) if event["transaction"] == charge.name]
     tags = {"command": charge.name, "queue": "default", "message_id": handle.id, "attempt": "2"}
     assert failed["tags"].items() >= tags.items()
@@ -95,11 +95,11 @@ def test_what_has_failed_is_one_event_that_tells_command_message_and_attempt(que
 def test_call_run_and_what_the_run_reports_are_in_one_trace(queue, sentry, coroutines):
     with sentry_sdk.start_transaction(op="http.server", name="POST /orders") as request:
         handle = report(42)
-    drain(coroutines=coroutines)
-    [_, run] = sentry.of("transaction")
-    assert run["contexts"]["trace"]["trace_id"] == request.trace_id
-    assert (run["transaction"], run["contexts"]["trace"]["op"]) == (report.name, "queue.process")
-    assert run["contexts"]["trace"]["status"] == "ok"
+    run(1, coroutines=coroutines)
+    [_, ran] = sentry.of("transaction")
+    trace = ran["contexts"]["trace"]
+    assert (ran["transaction"], trace["trace_id"]) == (report.name, request.trace_id)
+    assert (trace["op"], trace["status"]) == ("queue.process", "ok")
     [said] = sentry.of(None)
     assert said["contexts"]["trace"]["trace_id"] == request.trace_id
     assert (said["transaction"], said["tags"]["message_id"]) == (report.name, handle.id)
@@ -108,7 +108,7 @@ def test_call_run_and_what_the_run_reports_are_in_one_trace(queue, sentry, corou
 def test_the_attempts_of_a_tick_are_one_check_in(queue, sentry):
     id = "1" * 32
     PeriodicPlan(send_digest)._send(OnceGuard("tick", 60), id)
-    drain()
+    run(2)
     begun, ended = sentry.of("check_in")
     assert (begun["status"], ended["status"]) == ("in_progress", "ok")
     assert begun["check_in_id"] == ended["check_in_id"] == id
@@ -119,7 +119,7 @@ def test_the_attempts_of_a_tick_are_one_check_in(queue, sentry):
 
 def test_a_call_of_the_project_is_no_check_in(queue, sentry):
     report(1)
-    drain()
+    run(1)
     assert sentry.of("check_in") == []
 
 
