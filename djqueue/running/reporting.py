@@ -127,8 +127,8 @@ def report_done(queue: BaseQueue, entry: Entry, verdict: Verdict, request: str) 
     """
     if verdict.outcome is not Outcome.DONE:
         return False
-    about = entry.command, entry.id, entry.attempts, verdict.seconds, verdict.description, request
-    return done_log.say(queue.alias, *about)
+    ran, about = verdict.seconds, verdict.description
+    return done_log.say(queue.alias, entry.command, entry.id, entry.attempts, ran, about, request)
 
 
 def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> None:
