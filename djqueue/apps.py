@@ -18,4 +18,13 @@ class DjqueueConfig(AppConfig):
 
         if conf.task_backends():
             import djqueue.tasks  # noqa: F401  so that its tasks are found, wherever they are declared
+        if any(path.startswith("djqueue.middleware.") for path in conf.of_django("MIDDLEWARE")):
+            _carry_request_ids()  # in consumers too, which serve no requests
         autodiscover()
+
+
+def _carry_request_ids() -> None:
+    from djqueue.running.instruments import instruments
+    from djqueue.running.request_ids import RequestIds
+
+    instruments.add(RequestIds())

@@ -27,9 +27,9 @@ GATHER = 0.05
 MOST = 5_000
 """Lines that may wait. The thread that adds one more writes them, so it waits if the output does not take them."""
 
-Done = tuple[float, str, str, str, str, int, float, str]
+Done = tuple[float, str, str, str, str, int, float, str, str]
 """That a message is done: when (epoch seconds), the thread, the alias of the queue, the command, the id of the message,
-the number of the start, how many seconds it ran, and what ``describe=`` says of the call."""
+the number of the start, how many seconds it ran, what ``describe=`` says of the call, and the id of the web request."""
 
 
 class DoneFormatter(logging.Formatter):

@@ -21,7 +21,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from django.core.management.color import supports_color
 
 from djqueue.log_handlers import Done, DoneFormatter
+from djqueue.messages.metadata import request_id
 from djqueue.registry import registry
+from djqueue.running.context import current_message
 from djqueue.running.reporting import logger as reports
 from djqueue.running.reporting import text_of_done
 from djqueue.utils import SHORT_ID, one_line, plain, short_names
@@ -40,14 +42,16 @@ KEYS = {
     "delay": "the seconds until it is retried",
     "reason": "why it failed, is retried or was put back",
     "description": "what describe= says of the call",
+    "request_id": "the id of the web request that the message comes from",
 }
 """The attributes that djqueue's records may have beside Python's own: each only where it says something."""
 
 
 class Process(NamedTuple):
-    """The number of this process of a consumer, and how lines show it: not at all if it is the only one."""
+    """The number of this process of a consumer, if it is not the only one, its name, and how lines show them."""
 
     number: int | None = None
+    consumer: str = ""
     text: str = ""
     json: str = ""
 
@@ -55,10 +59,36 @@ class Process(NamedTuple):
 _process = Process()
 
 
-def name_process(number: int | None) -> None:
-    """Have all formatters show this number from now on."""
+def name_process(number: int | None, consumer: str = "") -> None:
+    """Have all formatters show the number of this process from now on, and JSON the name of its consumer."""
     global _process
-    _process = Process() if number is None else Process(number, f"[{number}] ", f', "process": {number}')
+    told = {name: value for name, value in (("process", number), ("consumer", consumer)) if value not in (None, "")}
+    json_text = "".join(f', "{name}": {json.dumps(value)}' for name, value in told.items())
+    _process = Process(number, consumer, "" if number is None else f"[{number}] ", json_text)
+
+
+def about_run(record: logging.LogRecord) -> dict[str, Any]:
+    """What this thread or task runs, by the :data:`KEYS`, for a record that does not say itself what it is about."""
+    about: dict[str, Any] = {"request_id": request_id.get()}
+    message = None if hasattr(record, "message_id") or hasattr(record, "event") else current_message()
+    if message is not None:
+        about |= {"queue": message.queue_name, "command": message.command}
+        about |= {"message_id": message.id, "attempt": message.attempt}
+    return about
+
+
+class MessageFilter(logging.Filter):
+    """Gives records of the project's own loggers the attributes of the message that runs: for any handler."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        for key, value in about_run(record).items():
+            if value and not hasattr(record, key):
+                setattr(record, key, value)
+        return True
+
+
+def _of_request(id: str) -> str:
+    return f" [request {id}]" if id else ""
 
 
 class FullFormatter(DoneFormatter):
@@ -69,15 +99,15 @@ class FullFormatter(DoneFormatter):
         self._clock = PerSecond(lambda second: time.strftime(self.default_time_format, self.converter(second)))
 
     def done(self, about: Done) -> str:
-        at, thread, _, command, id, attempt, seconds, description = about
+        at, thread, _, command, id, attempt, seconds, description, request = about
         second = int(at)
         clock, thousandths = self._clock.of(second), THOUSANDTHS[int((at - second) * 1000)]
         text = text_of_done(plain(command), plain(id), attempt, seconds, one_line(description))
-        return f"{clock},{thousandths} INFO     {_process.text}{thread} {reports.name}: {text}"
+        return f"{clock},{thousandths} INFO     {_process.text}{thread} {reports.name}: {text}{_of_request(request)}"
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.process_shown = _process.text
-        return super().formatMessage(record)
+        return super().formatMessage(record) + _of_request(getattr(record, "request_id", "") or request_id.get())
 
 
 class JsonFormatter(DoneFormatter):
@@ -98,16 +128,20 @@ class JsonFormatter(DoneFormatter):
         }
         if _process.number is not None:
             told["process"] = _process.number
-        told |= {key: value for key in KEYS if (value := getattr(record, key, None)) not in (None, "")}
+        if _process.consumer:
+            told["consumer"] = _process.consumer
+        about = about_run(record) | vars(record)
+        told |= {key: value for key in KEYS if (value := about.get(key)) not in (None, "")}
         if trace := _traceback_of(self, record):
             told["exception"] = trace
         return json.dumps(told, default=str)
 
     def done(self, about: Done) -> str:
-        at, thread, queue, command, id, attempt, seconds, description = about
+        at, thread, queue, command, id, attempt, seconds, description, request = about
         command, id, description = plain(command), plain(id), one_line(description)
         text = text_of_done(command, id, attempt, seconds, description)
         more = f', "description": {_quoted(description)}' if description else ""
+        more += f', "request_id": {_quoted(request)}' if request else ""
         return (
             f'{{"time": "{self._time(at)}", "level": "INFO", "logger": "{reports.name}", "text": {_quoted(text)}, '
             f'"worker": {_quoted(thread)}{_process.json}, "event": "done", '
@@ -209,7 +243,7 @@ class ConsoleFormatter(DoneFormatter):
         return f"{line}\n{trace}" if trace else line
 
     def done(self, about: Done) -> str:
-        at, _, _, command, id, _, seconds, description = about
+        at, _, _, command, id, _, seconds, description, _ = about
         columns, room = self._columns(MARKS["done"], at, plain(command), round(seconds, 6), self._width.at(at))
         return self._line(columns, *_fitting(one_line(description), plain(id)[-SHORT_ID:], room))
 

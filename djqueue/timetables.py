@@ -124,7 +124,7 @@ class Crontab:
         object.__setattr__(self, "time_zone", _time_zone(time_zone))
         if isinstance(minute, _LeftOut) and any(value != "*" for value in others.values()):
             object.__setattr__(self, "lacks_minute", True)
-        if not croniter.is_valid(self._expression, strict=True):
+        if not croniter.is_valid(self.expression, strict=True):
             raise ValueError(f"crontab month={self.month!r}, day={self.day!r}: no year has such a date")
 
     @classmethod
@@ -211,14 +211,14 @@ class Crontab:
         return any("/" in getattr(self, name) or _is_full(name, self._values[name]) for name in ("hour", "minute"))
 
     @property
-    def _expression(self) -> str:
+    def expression(self) -> str:
         """The fields as plain lists, so that no notation of croniter's own ever reaches it."""
         lists = {name: ",".join(map(str, sorted(values))) for name, values in self._values.items()}
         return " ".join("*" if _is_full(name, self._values[name]) else lists[name] for name in _FIELDS)
 
     @cached_property
     def _croniter(self) -> croniter:
-        return croniter(self._expression, datetime(2000, 1, 1), ret_type=datetime, day_or=False)
+        return croniter(self.expression, datetime(2000, 1, 1), ret_type=datetime, day_or=False)
 
     def _matches(self, wall: datetime) -> bool:
         shown = (wall.minute, wall.hour, wall.day, wall.month, wall.isoweekday() % 7)

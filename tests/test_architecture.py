@@ -26,7 +26,18 @@ LAYERS = [
     {"enqueueing", "results"},
     {"decorators", "classes", "deferrable"},
     {"schedules", "consumer", "tasks"},
-    {"", "apps", "checks", "logs", "management", "operations", "testing", "pytest_plugin"},
+    {
+        "",
+        "apps",
+        "checks",
+        "integrations",
+        "logs",
+        "management",
+        "middleware",
+        "operations",
+        "testing",
+        "pytest_plugin",
+    },
 ]
 """Packages and modules from the ground up; a name stands for what is inside of it and not named itself."""
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -18,6 +18,7 @@ from djqueue.backends.base import Entry, Lease
 from djqueue.decorators import queue_command
 from djqueue.log_handlers import MOST, BackgroundFileHandler, BackgroundStreamHandler, is_no_repetition
 from djqueue.logs import ConsoleFormatter, FullFormatter, JsonFormatter
+from djqueue.messages.metadata import request_id
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running import reporting
 from djqueue.running.reporting import DoneLog, report, report_together
@@ -105,11 +106,14 @@ def without_time(line):
 class TestLines:
     """What is written is what a handler of Python's own would write."""
 
-    @pytest.mark.parametrize("description", ["", "order 42", "über\nalles \x1b[31m", "x" * 80])
+    @pytest.mark.parametrize(
+        "description, request_of", [("", ""), ("order 42", "81f3"), ("über\nalles \x1b[31m", ""), ("x" * 80, "")]
+    )
     @pytest.mark.parametrize("seconds", [0.0, 0.0000004, 0.0012345678, 0.03, 0.9996, 61.2, 7200.0])
     def test_of_a_message_that_is_done_it_is_the_same_without_a_record(
-        self, djqueue_logger, form, description, seconds
+        self, djqueue_logger, form, description, seconds, request_of
     ):
+        token = request_id.set(request_of)
         seen = []
         djqueue_logger.handlers = [handler := logging.Handler()]
         handler.emit = seen.append
@@ -119,8 +123,9 @@ class TestLines:
             for at in (1_795_000_000.25, 1_795_000_059.9996, 1_795_000_059.9999999, made.created):
                 made.created, made.msecs = at, int((at - int(at)) * 1000) + 0.0
                 which = entry.command, entry.id, entry.attempts
-                about = (at, made.threadName, "default", *which, seconds, description)
+                about = (at, made.threadName, "default", *which, seconds, description, request_of)
                 assert form().done(about) == form().format(made)
+        request_id.reset(token)
 
     @pytest.mark.parametrize("outcome", Outcome, ids=lambda outcome: outcome.effect.name)
     def test_of_each_outcome_it_is_the_same(self, djqueue_logger, form, outcome, opened):
@@ -158,7 +163,7 @@ class TestLines:
         handler = opened(out := io.StringIO())
         handler.setFormatter(FullFormatter())
         with held(handler):
-            handler.put((1.0, "one", "default", "command", ID, 1, 0.1, ""))
+            handler.put((1.0, "one", "default", "command", ID, 1, 0.1, "", ""))
             handler.setFormatter(logging.Formatter("%(message)s"))
         handler.emit(record("two"))
         handler.flush()

@@ -77,6 +77,11 @@ class TestProcesses:
     def test_it_is_before_the_thread_in_full(self):
         assert "INFO     [3] MainThread djqueue.somewhere: what happened" in FullFormatter().format(record())
 
+    def test_json_has_the_name_of_its_consumer_too(self):
+        logs.name_process(3, "shop-1:4711:0c5f3e")
+        told = json.loads(JsonFormatter().format(record()))
+        assert (told["process"], told["consumer"]) == (3, "shop-1:4711:0c5f3e")
+
     def test_it_is_a_key_in_json(self):
         assert json.loads(JsonFormatter().format(record()))["process"] == 3
         logs.name_process(None)

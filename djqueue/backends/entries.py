@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from djqueue.messages.envelope import new_id
+from djqueue.messages.metadata import request_id
 from djqueue.utils import plain, value
 
 READY, DELAYED, LEASED, FAILED, DONE = "ready", "delayed", "leased", "failed", "done"
@@ -189,7 +190,7 @@ class LaneRecord:
 
 def log_extra(queue_alias: str, entry: Entry, **more: object) -> dict[str, object]:
     """The ``extra`` of a log record about a message, by the keys of :data:`djqueue.logs.KEYS`; never the arguments."""
-    return {
+    about = {
         "message_id": plain(entry.id),
         "command": plain(entry.command),
         "queue": queue_alias,
@@ -197,6 +198,7 @@ def log_extra(queue_alias: str, entry: Entry, **more: object) -> dict[str, objec
         "worker": threading.current_thread().name,
         **more,
     }
+    return about | {"request_id": request} if (request := request_id.get()) else about
 
 
 # ---- An entry as one text, for queues that know only text: a JSON line, then the body

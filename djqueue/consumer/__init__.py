@@ -22,6 +22,7 @@ from django.db import connections
 
 from djqueue import conf, health, signals
 from djqueue.backends.base import BaseQueue
+from djqueue.consumer.counters import Counters, Totals
 from djqueue.consumer.database_connections import follow_connections
 from djqueue.consumer.liveness import Reporter
 from djqueue.consumer.loop import Options, alike
@@ -56,6 +57,8 @@ class Consumer:
         self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
         prefix = conf.get("QUEUE_CONSUMER_PREFIX")
         self.name = f"{prefix}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self.counters = Counters(self.queues) if self.options.counts else None
+        """What counts its messages, if it is to count."""
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops, self._retires = 0, False
         self._supervisor: Supervisor | None = None
@@ -73,6 +76,13 @@ class Consumer:
     def ran(self) -> int:
         """About how many messages it has run."""
         return 0 if self._supervisor is None else self._supervisor.run_limit.count
+
+    def totals(self) -> Totals:
+        """What it has counted, if it counts, and how much it does just now."""
+        totals = Totals() if self.counters is None else self.counters.totals()
+        if self._supervisor is not None:
+            totals.gauges = self._supervisor.gauges()
+        return totals
 
     async def arun(self, limit: int | None = None) -> int:
         """:meth:`run` for async code; cancelling it stops the consumer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Thread
 
@@ -131,8 +131,10 @@ def reported(held: Held, verdict: Verdict) -> Verdict:
 class InFlight:
     """A set of :class:`Held`; its single operations are safe to call from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[Sequence[Held]], None] | None = None) -> None:
         self._held: set[Held] = set()
+        self._count = count
+        """Called with what was settled, if this process counts."""
         self.changed = time.monotonic()
         """When a lease was last settled: what a claim found before may be less than there is now."""
 
@@ -163,11 +165,13 @@ class InFlight:
         self._held.difference_update(again)
         return again
 
-    def drop(self, settled: Iterable[Held], at: float | None = None) -> None:
+    def drop(self, settled: Sequence[Held], at: float | None = None) -> None:
         """Hold these no more: they were settled just now, or at a moment of the monotonic clock."""
         # First: a thread that sees no lease held must see this too.
         self.changed = time.monotonic() if at is None else max(at, self.changed)
         self._held.difference_update(settled)
+        if self._count is not None:
+            self._count(settled)
 
     def running(self) -> list[Held]:
         """The leases that workers have, after waiting ones were handed back; one may be about to begin."""

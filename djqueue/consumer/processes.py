@@ -2,7 +2,7 @@
 
 The supervisor runs no messages. It has a socket to each process, and both write lines: the process ``ready`` and
 ``ran N``, the supervisor ``retire``, ``stop`` and ``now``. When the supervisor is gone the sockets are closed, and the
-processes stop.
+processes stop. If the processes count what they do, they write ``counted JSON`` too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from django.utils.autoreload import get_child_arguments
 
 from djqueue import health, signals
 from djqueue.consumer import CUT_OFF, STUCK, Consumer
+from djqueue.consumer.counters import SupervisedTotals
 from djqueue.consumer.isolation import how_it_ended
 from djqueue.consumer.liveness import Reporter
 from djqueue.consumer.memory import memory_of
@@ -46,6 +47,8 @@ ASSIGNMENT = "DJQUEUE_PROCESS"
 READY, RAN = b"ready", b"ran"
 RETIRE, STOP, NOW = b"retire", b"stop", b"now"
 STOPS = STOP, NOW
+COUNTED = b"counted"
+COUNT_EVERY = 2.0  # seconds between two tellings of what was counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,9 @@ def cpu_limit(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs
 class Process:
     """A process of the consumer, as its supervisor sees it."""
 
-    def __init__(self, number: int):
+    def __init__(self, number: int, totals: SupervisedTotals | None = None):
+        self._totals = totals
+        """What is told of its counts, if it counts."""
         self.ready = False
         """Whether it has said that it serves."""
         self.ran = 0
@@ -153,9 +158,11 @@ class Process:
                 self._take_in(line)
 
     def _take_in(self, line: bytes) -> None:
-        word, _, number = line.partition(b" ")
+        word, _, rest = line.partition(b" ")
         self.ready = self.ready or word == READY
-        self.ran = int(number) if word == RAN else self.ran
+        self.ran = int(rest) if word == RAN else self.ran
+        if word == COUNTED and self._totals is not None:
+            self._totals.hear(self, rest.decode())
 
     def tell(self, word: bytes) -> None:
         with suppress(OSError):  # it has ended
@@ -174,6 +181,8 @@ class Process:
     def close(self) -> None:
         """Close the socket: if the process lives, it stops."""
         self._socket.close()
+        if self._totals is not None:
+            self._totals.end(self)
 
 
 def _start(number: int, descriptor: int) -> subprocess.Popen:
@@ -440,15 +449,22 @@ class Assignment:
 
 
 class SupervisorLink(threading.Thread):
-    """Does what the supervisor says, and tells it when the consumer serves and, if it ``counts``, what it has run."""
+    """Does what the supervisor says, and tells it when the consumer serves.
 
-    def __init__(self, consumer: Consumer, descriptor: int, counts: bool):
+    It also tells how many messages were run, if that is ``limited``, and what the consumer counts, if it does.
+    """
+
+    def __init__(self, consumer: Consumer, descriptor: int, limited: bool):
         super().__init__(name="djqueue-supervisor", daemon=True)
         self._consumer = consumer
         self._socket = socket.socket(fileno=descriptor)
-        self._socket.settimeout(LOOK if counts else None)
+        self._socket.setblocking(True)
+        self._limited = limited
+        self._telling = threading.Lock()
         self._stops = count()
         self._told = 0
+        self._counted = 0.0
+        """When it was last told what was counted (monotonic)."""
         signals.consumer_started.connect(self._is_ready, sender=consumer)
 
     def stop(self) -> None:
@@ -459,11 +475,11 @@ class SupervisorLink(threading.Thread):
     def run(self) -> None:
         rest = b""
         while True:
+            if not self._is_spoken_to():
+                self._tell_what_is_done()
+                continue
             try:
                 text = self._socket.recv(4096)
-            except TimeoutError:
-                self._tell_what_ran()
-                continue
             except OSError:
                 text = b""
             if not text:
@@ -484,11 +500,24 @@ class SupervisorLink(threading.Thread):
     def _is_ready(self, **named: Any) -> None:
         self._tell(READY)
 
-    def _tell_what_ran(self) -> None:
-        if (ran := self._consumer.ran) != self._told:
+    def _is_spoken_to(self) -> bool:
+        """Whether the supervisor says something, or is gone; False once it is time to tell what is done."""
+        tells = self._limited or self._consumer.counters is not None
+        return bool(select.select([self._socket], [], [], LOOK if tells else None)[0])
+
+    def _tell_what_is_done(self) -> None:
+        if self._limited and (ran := self._consumer.ran) != self._told:
             self._told = ran
             self._tell(b"%s %d" % (RAN, ran))
+        if (now := time.monotonic()) >= self._counted + COUNT_EVERY:
+            self._counted = now
+            self.tell_what_is_counted()
+
+    def tell_what_is_counted(self) -> None:
+        """Tell what the consumer has counted, if it counts. From any thread."""
+        if self._consumer.counters is not None:
+            self._tell(b"%s %s" % (COUNTED, self._consumer.totals().written().encode()))
 
     def _tell(self, line: bytes) -> None:
-        with suppress(OSError):  # it is gone, which the thread will notice
-            self._socket.send(line + b"\n")
+        with suppress(OSError), self._telling:  # it is gone, which the thread will notice
+            self._socket.sendall(line + b"\n")

@@ -22,6 +22,7 @@ from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.flow.board import Line
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
+from djqueue.running.instruments import Tick, current_tick
 from djqueue.schedules import Schedule
 from djqueue.timetables import Interval, Rule, Ticking
 from djqueue.utils import clock, tell
@@ -148,7 +149,11 @@ class Tracker:
         self._remember(queue, due[-1])
 
     def _send(self, guard: OnceGuard, id: str) -> bool:
-        return producer.send_once(*self._what, guard, id)
+        token = current_tick.set(Tick(self.name, self._timetable))
+        try:
+            return producer.send_once(*self._what, guard, id)
+        finally:
+            current_tick.reset(token)
 
     def _read(self, kept: bytes, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick as the store has it; now, and an error in the log, if that cannot be read."""
@@ -171,6 +176,11 @@ class Tracker:
 
     def _is_due(self, tick: datetime) -> bool:
         return True
+
+    @property
+    def _timetable(self) -> object:
+        """Its crontab, interval or function."""
+        raise NotImplementedError
 
     def _prepare(self) -> None:
         """Do the steps that may fail through a schedule's own fault, before any of it is enqueued."""
@@ -197,6 +207,10 @@ class PeriodicPlan(Tracker):
 
     def _is_due(self, tick: datetime) -> bool:
         return isinstance(self._schedule, Ticking) or self._schedule(local(tick))
+
+    @property
+    def _timetable(self) -> object:
+        return self._schedule
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
         """All ticks of an interval since this scheduler looked, if that was just now: they are late, and not missed."""
@@ -325,6 +339,10 @@ class ScheduleTracker(Tracker):
 
     def _next(self, after: datetime) -> datetime | None:
         return self._schedule.timetable.next(after)
+
+    @property
+    def _timetable(self) -> object:
+        return self._schedule.timetable
 
     def _prepare(self) -> None:
         command = cast("Command[..., Any]", registry.find(self._schedule.command))

@@ -259,12 +259,14 @@ class PendingVerdicts:
             try:
                 was_applied = partial(_was_applied, doubtful)
                 records = () if self._verb == "release" else records_of(self._queue, batch, self._owner)
-                settle_alike(self._queue, self._verb, finished, self._owner, was_applied, records)
+                late = settle_alike(self._queue, self._verb, finished, self._owner, was_applied, records)
             except BaseException as error:
                 self._put_off(batch, error)
             else:
                 self._failures = 0
                 self.starvation.end()
+                if late:
+                    _note_lost(batch, late)
                 # Entries that this consumer now holds by another lease, which must be settled too.
                 pairs = zip(finished, batch, strict=True)
                 again = [held for (lease, _), held in pairs if held.lease.token != lease.token]
@@ -286,6 +288,12 @@ class PendingVerdicts:
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
         why = text_of(error).rstrip(".")
         tell(logger, level, text, self._verb, len(batch), self._queue.alias, why, pause, exc_info=shown)
+
+
+def _note_lost(batch: Sequence[Held], late: Sequence[Lease]) -> None:
+    proofs = {proof_of(lease) for lease in late}
+    for held in batch:
+        held.lost = held.lost or proof_of(held.lease) in proofs
 
 
 def _was_applied(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:

@@ -13,6 +13,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.control import ControlChannels
 from djqueue.consumer.coroutines import Coroutines
+from djqueue.consumer.counters import Counters
 from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import run_isolated
@@ -45,6 +46,7 @@ class Served(Protocol):
     queues: list[BaseQueue]
     options: Options
     name: str
+    counters: Counters | None
 
     @property
     def ran(self) -> int: ...
@@ -61,7 +63,7 @@ class Supervisor:
         self._drain = options.drain
         self._observer = Observer(options.stuck_after)
         self.may_end = options.drain or limit is not None
-        self.in_flight = InFlight()
+        self.in_flight = InFlight(None if consumer.counters is None else consumer.counters.add)
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         patience = PATIENCE if options.isolate else 1
@@ -153,6 +155,14 @@ class Supervisor:
     def busy(self) -> bool:
         """Whether a worker runs a message, or keeps a handler that is to stop."""
         return bool(self.in_flight.running()) or self.pool.keeps
+
+    def gauges(self) -> dict[str, float]:
+        """How much it can run, and runs, just now."""
+        claimed = list(self.in_flight)
+        running = sum(held.began is not None and held.verdict is None for held in claimed)
+        coroutines = 0 if self.coroutines is None else self.coroutines.limit
+        room = {"processes": 1, "threads": len(self.pool.workers), "coroutines": coroutines}
+        return {**room, "claimed": len(claimed), "running": running}
 
     @property
     def owes_word(self) -> bool:

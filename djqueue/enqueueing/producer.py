@@ -32,6 +32,7 @@ from djqueue.registry import Runnable
 from djqueue.results import EnqueueStatus, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import run_inline
+from djqueue.running.instruments import instruments
 from djqueue.utils import slices, tell
 from djqueue.wiring import queues
 
@@ -176,6 +177,8 @@ def _pending_calls(command: Enqueueable, calls: Sequence[tuple[Call, Policy]], q
 def _pending_call(command: Enqueueable, call: Call, terms: Terms, queue: BaseQueue, id: str) -> PendingCall:
     policy, carried, encoding, kept = terms
     metadata = carriers.produce(queue.alias) if carriers.registered else {}
+    if instruments.registered:
+        metadata |= instruments.sent(queue.alias, command.name, id)
     data = encode(Message(id, queue.base_name, command.name, *call, metadata, carried), **encoding)
     asked = call if policy.plan is None else command.as_asked(policy.plan.key, call)
     entry = policy.to_entry(data, id, command.name, asked)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextvars import ContextVar
 from functools import partial
 from itertools import product
 from typing import Any, Generic, TypeVar
@@ -19,6 +20,9 @@ from djqueue.utils import tell
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+request_id: ContextVar[str] = ContextVar("djqueue_request_id", default="")
+"""The id of the web request that is served, or from which the message comes that runs."""
 
 
 class Registrations(Generic[T]):

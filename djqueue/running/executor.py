@@ -23,6 +23,7 @@ from djqueue.backends.entries import log_extra
 from djqueue.exceptions import BadSignature, InvalidMessage, TimeLimitExceeded, UnknownCommand
 from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import begin_at_the_command, kind_of, release, text_of
+from djqueue.messages.metadata import request_id
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settled
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
@@ -31,6 +32,7 @@ from djqueue.running.context import Control, Job, LoopControl, TooLate, acall, c
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
 from djqueue.running.history import details_of, has_details
+from djqueue.running.instruments import instruments
 from djqueue.running.reporting import logger as reports
 from djqueue.running.reporting import report_done, report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
@@ -154,6 +156,8 @@ def execute_batch(
     """
     context, verdicts = copy_context(), [BEHIND] * len(leases)
     if jobs := _begun_together(queue, leases, controls, verdicts):
+        if instruments.registered:
+            instruments.began(context, jobs)
         for number, verdict in enumerate(attempt(jobs, context, slot)):
             verdicts[jobs[number].place] = verdict
     _conclude(queue, leases, controls, context, jobs, verdicts)
@@ -168,7 +172,9 @@ def _conclude(
     jobs: Sequence[Job],
     verdicts: list[Verdict],
 ) -> None:
-    """Encode what is kept of the runs, and log what became of the messages."""
+    """Tell instruments of the runs, encode what is kept of them, and log what became of the messages."""
+    if jobs and instruments.registered:
+        instruments.ended(context, jobs, [verdicts[job.place] for job in jobs])
     if jobs and jobs[0].policy.time_limit is not None:
         _tell_overrun(jobs[0], verdicts[jobs[0].place])
     if has_details():
@@ -178,8 +184,9 @@ def _conclude(
     for job in jobs:
         if job.keep:
             verdicts[job.place] = _kept(queue, leases[job.place], job, verdicts[job.place])
-    if len(verdicts) == 1 and not controls[0].given_up and report_done(queue, leases[0].entry, verdicts[0]):
-        return
+    if len(verdicts) == 1 and not controls[0].given_up:
+        if report_done(queue, leases[0].entry, verdicts[0], context.get(request_id, "")):
+            return
     shown = []
     for place, verdict in enumerate(verdicts):
         if reports.isEnabledFor(verdict.outcome.effect.level) and not controls[place].given_up:
@@ -213,6 +220,8 @@ def begin(queue: BaseQueue, lease: Lease, control: Control) -> Begun | Verdict:
     jobs = _begun_together(queue, [lease], [control], verdicts)
     try:
         if jobs:
+            if instruments.registered:
+                instruments.began(context, jobs)
             _announce(jobs)
             context.run(enter, jobs)
             if (observer := _observer_of(jobs[0])) is not None:

@@ -15,6 +15,7 @@ from djqueue.backends.entries import log_extra
 from djqueue.exceptions import BadSignature, Discard, Fail, InvalidMessage, Retry
 from djqueue.log_handlers import BackgroundStreamHandler
 from djqueue.messages.failures import has_frames
+from djqueue.messages.metadata import request_id
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import RareReports, one_line, plain, tell
 
@@ -39,7 +40,9 @@ class DoneLog:
         self._known: tuple[float, BackgroundStreamHandler | None] = (0.0, None)
         """When logging was looked at, and the handler that takes lines."""
 
-    def say(self, queue: str, command: str, id: str, attempt: int, seconds: float, description: str = "") -> bool:
+    def say(
+        self, queue: str, command: str, id: str, attempt: int, seconds: float, description: str = "", request: str = ""
+    ) -> bool:
         """Log that a message is done unless that takes a record, and whether nothing is left to log."""
         if not logger.isEnabledFor(LEVEL):
             return True
@@ -52,7 +55,7 @@ class DoneLog:
             return False
         try:
             name = threading.current_thread().name
-            handler.put((now, name, queue, command, id, attempt, seconds, description))
+            handler.put((now, name, queue, command, id, attempt, seconds, description, request))
         except Exception:  # a record may fare better
             return False
         return True
@@ -117,11 +120,15 @@ def report_together(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]])
             report(queue, lease, verdict, alike.pop(id(verdict.exception), 0))
 
 
-def report_done(queue: BaseQueue, entry: Entry, verdict: Verdict) -> bool:
-    """Log that a message is done, if it is and a line without a record is enough; whether nothing is left to log."""
+def report_done(queue: BaseQueue, entry: Entry, verdict: Verdict, request: str) -> bool:
+    """Log that a message is done, if it is and a line without a record is enough; whether nothing is left to log.
+
+    ``request`` is the id of the web request that it comes from.
+    """
     if verdict.outcome is not Outcome.DONE:
         return False
-    return done_log.say(queue.alias, entry.command, entry.id, entry.attempts, verdict.seconds, verdict.description)
+    ran, about = verdict.seconds, verdict.description
+    return done_log.say(queue.alias, entry.command, entry.id, entry.attempts, ran, about, request)
 
 
 def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> None:
@@ -129,7 +136,7 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> 
     entry, effect = lease.entry, verdict.outcome.effect
     if not logger.isEnabledFor(effect.level):
         return
-    if alike == 1 and report_done(queue, entry, verdict):
+    if alike == 1 and report_done(queue, entry, verdict, request_id.get()):
         return
     about = _about(verdict)
     if issubclass(type(verdict.exception), BadSignature):

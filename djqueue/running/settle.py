@@ -34,8 +34,10 @@ def settle_alike(
     owner: str = "",
     was_applied: Callable[[Lease], bool] = lambda lease: False,
     history: Sequence[bytes] = (),
-) -> None:
+) -> list[Lease]:
     """:func:`settle` for verdicts that need one verb, in one round trip. Repeating it is harmless.
+
+    Returns the leases that another consumer holds by now.
 
     ``history`` has a record for each, or b"" for none.
 
@@ -52,7 +54,7 @@ def settle_alike(
         facts = [fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
         records = [history] if any(history) else []  # only a backend that has the feature gets some
         told = getattr(queue, verb)(leases, facts if any(facts) else (), *records)
-    announce(queue, finished, told, was_applied)
+    return announce(queue, finished, told, was_applied)
 
 
 def _note_attempts(queue: BaseQueue, finished: Finished) -> None:
@@ -71,13 +73,17 @@ def announce(
     finished: Finished,
     held: Sequence[Lease],
     was_applied: Callable[[Lease], bool] = lambda lease: False,
-) -> None:
-    """Send the signals of leases that were still ``held`` when they were settled, and report the others."""
+) -> list[Lease]:
+    """Send the signals of leases that were still ``held`` when they were settled; report and return the others."""
+    late = []
     all_ours = len(held) == len(finished)
     ours = set() if all_ours else {proof_of(lease) for lease in held}
     for lease, verdict in finished:
         is_ours = all_ours or proof_of(lease) in ours or was_applied(lease)
         (_tell if is_ours else _tell_late)(queue, lease, verdict)
+        if not is_ours:
+            late.append(lease)
+    return late
 
 
 def _settled(queue: BaseQueue, lease: Lease, verdict: Verdict, owner: str) -> Lease:

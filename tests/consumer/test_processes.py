@@ -4,10 +4,12 @@ import logging
 import os
 import socket
 from functools import partial
+from socket import MSG_WAITALL
 
 import pytest
 
 from djqueue.consumer import CUT_OFF, STORE_UNREACHABLE, STUCK, processes
+from djqueue.consumer.counters import Totals
 from djqueue.consumer.processes import LATE, LONGEST_PAUSE, STEADY, Bounds, ProcessSupervisor, SupervisorLink
 from djqueue.testing.patience import eventually
 
@@ -343,7 +345,7 @@ class TestStops:
 
 class FakeConsumer:
     def __init__(self):
-        self.calls, self.ran = [], 0
+        self.calls, self.ran, self.counters = [], 0, None
 
     def stop(self):
         self.calls.append("stop")
@@ -356,7 +358,7 @@ class FakeConsumer:
 def ours():
     ours, theirs = socket.socketpair()
     consumer = FakeConsumer()
-    link = SupervisorLink(consumer, theirs.detach(), counts=True)
+    link = SupervisorLink(consumer, theirs.detach(), limited=True)
     link.start()
     with ours:
         ours.settimeout(30)
@@ -398,6 +400,14 @@ class TestWithinAProcess:
         assert socket.recv(100) == b"ran 7\n"
         consumer.ran = 9
         assert socket.recv(100) == b"ran 9\n"
+
+    def test_it_tells_what_was_counted(self, ours):
+        socket, link, consumer = ours
+        consumer.counters, consumer.totals = object(), lambda: Totals({}, {"threads": 4})
+        told = b'counted {"counts": [], "gauges": {"threads": 4}}\n'
+        assert socket.recv(len(told), MSG_WAITALL) == told
+        link.tell_what_is_counted()  # at the end, without a wait
+        assert socket.recv(len(told), MSG_WAITALL) == told
 
 
 class TestBounds:

@@ -15,6 +15,7 @@ from tests.support import document_commands
 from tests.support.consumer import only
 from tests.support.document_runner import Runner
 from tests.support.documents import OTHERS, ROOT, UnknownBlock, blocks, blocks_of_others, documents, parse
+from tests.support.redis_servers import free_port
 
 README = ROOT / "README.rst"
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
@@ -91,7 +92,9 @@ def redirected(words: list[str], folder) -> list[str]:
     """The same arguments with their files in a folder that exists and the settings of the tests."""
     kept = [word for word in words if not word.startswith("--settings")]
     for place, word in enumerate(kept):
-        if word.startswith("--logfile="):
+        if word == "--metrics":
+            kept[place + 1] = str(free_port())
+        elif word.startswith("--logfile="):
             kept[place] = f"--logfile={folder}/queue.log"
         elif word in ("-l", "--logfile"):
             kept[place + 1] = f"{folder}/queue.log"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from logging.handlers import RotatingFileHandler
@@ -26,8 +26,9 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
 from djqueue.checks.servers import databases_of
 from djqueue.consumer import CUT_OFF, STUCK, Consumer, Options
+from djqueue.consumer.counters import SupervisedTotals, Totals
 from djqueue.consumer.liveness import Reporter
-from djqueue.consumer.processes import Assignment, Bounds, ProcessSupervisor, SupervisorLink, cores
+from djqueue.consumer.processes import Assignment, Bounds, Process, ProcessSupervisor, SupervisorLink, cores
 from djqueue.consumer.systemd import Notifier
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import InvalidQueueError
@@ -55,6 +56,7 @@ IN_MEMORY = (
 COLLECT = 5000, 20, 20
 """Thresholds of the garbage collector: more than what a claim makes of the messages that wait in a process."""
 ENDING = (signal.SIGTERM, signal.SIGINT)
+LOOPBACK = "127.0.0.1"
 BOUNDS = ("max_messages", "max_memory", "max_age")
 OF_THE_CONSUMER = (
     *("threads", "coroutines", "delay", "backoff", "max_delay", "lease", "grace", "strict", "drain"),
@@ -77,6 +79,7 @@ class Command(OperatorCommand):
         manage.py queue_consumer -t 8 -q mail         8 threads, one queue
         manage.py queue_consumer --processes auto     one process for each core
         manage.py queue_consumer --coroutines 500     up to 500 async commands at a time
+        manage.py queue_consumer --metrics 9200       for Prometheus
         manage.py queue_consumer --drain -n           run what is due, then exit
         manage.py queue_consumer --log-format json    for a collector of logs
         manage.py queue_consumer --alive /tmp/alive   for probes of liveness
@@ -102,6 +105,8 @@ class Command(OperatorCommand):
         many = "number of processes, or auto: one for each core (default: %(default)s)"
         add("--processes", type=_processes, default=1, metavar="N", help=many)
         add("-n", "--no-periodic", action="store_true", help="do not enqueue periodic commands")
+        listens = "answer Prometheus on this port (of this machine alone, unless an address is given)"
+        add("--metrics", type=_port, metavar="[ADDRESS:]PORT", help=listens)
         add("-l", "--logfile", help="log to this file, which is rotated (default: standard output)")
         forms = "console: short lines (default on a terminal), full: all there is (default elsewhere), json"
         add("--log-format", choices=("console", "full", "json"), help=forms)
@@ -157,6 +162,9 @@ class Command(OperatorCommand):
         _notifying(consumer.reporter)
         # The handler only sets a flag: an exception raised from it could hit a commit.
         handle_signals(ENDING, lambda *_: consumer.stop())
+        name_process(None, consumer.name)
+        if options["metrics"]:
+            _serve_metrics(options["metrics"], consumer.totals)
         self._begin(consumer, options)
         self._run(consumer, options["limit"])
 
@@ -171,11 +179,14 @@ class Command(OperatorCommand):
         consumer, bounds = self._consumer(options), self._bounds(options)
         grace, drain = consumer.options.grace, consumer.options.drain
         look = partial(_rotate, options["logfile"]) if options["logfile"] else lambda: None
-        reporter = _notifying(consumer.reporter)
+        reporter, totals = _notifying(consumer.reporter), SupervisedTotals(consumer.totals())
+        start = partial(Process, totals=totals)
         supervisor = ProcessSupervisor(
-            options["processes"], bounds, grace=grace, drain=drain, look=look, reporter=reporter
+            options["processes"], bounds, grace=grace, drain=drain, look=look, reporter=reporter, start=start
         )
         handle_signals(ENDING, lambda *_: supervisor.stop())
+        if options["metrics"]:
+            _serve_metrics(options["metrics"], totals.sum)
         self._begin(consumer, options)
         if reporter.notifier is not None and reporter.notifier.watchdog is not None and options["alive"] is None:
             tell(logger, logging.WARNING, SUPERVISOR_ALONE)
@@ -189,11 +200,12 @@ class Command(OperatorCommand):
         """Serve as one of the processes of a supervisor, with a liveness file of its own."""
         alive = options["alive"] and f"{options['alive']}.{os.getpid()}"
         consumer = self._consumer({**options, "alive": alive}, has_duties=assignment.has_duties)
-        link = SupervisorLink(consumer, assignment.descriptor, counts=options["max_messages"] is not None)
+        name_process(assignment.number, consumer.name)
+        link = SupervisorLink(consumer, assignment.descriptor, limited=options["max_messages"] is not None)
         handle_signals(ENDING, lambda *_: link.stop())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         link.start()
-        self._run(consumer)
+        self._run(consumer, ended=link.tell_what_is_counted)
 
     def _begin(self, consumer: Consumer, options: dict) -> None:
         """What precedes serving, once for all processes."""
@@ -203,14 +215,17 @@ class Command(OperatorCommand):
             processes = options["processes"]
             about = {"event": "consumer_started", "banner": banner.in_rows(consumer, processes)}
             tell(logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(processes), extra=about)
+        if options["metrics"]:
+            tell(logger, logging.INFO, "Metrics are at http://%s:%d/metrics", *options["metrics"])
         for queue in consumer.queues:
             if isinstance(queue.unthrottled, MemoryQueue):
                 tell(logger, logging.WARNING, IN_MEMORY, queue.alias)
 
-    def _run(self, consumer: Consumer, limit: int | None = None) -> None:
+    def _run(self, consumer: Consumer, limit: int | None = None, ended: Callable[[], None] = lambda: None) -> None:
         _collect_less()
         try:
             code = consumer.run(limit)
+            ended()
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
         except MemoryError:
@@ -230,7 +245,8 @@ class Command(OperatorCommand):
         isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load the settings
         try:
             periodic = has_duties and not options["no_periodic"]
-            return Consumer(options["queues"], periodic=periodic, reap=has_duties, isolate=isolate, **given)
+            given |= {"periodic": periodic, "reap": has_duties, "isolate": isolate, "counts": bool(options["metrics"])}
+            return Consumer(options["queues"], **given)
         except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error
 
@@ -273,6 +289,25 @@ def _processes(text: str) -> int:
     if text.isdecimal() and int(text):
         return int(text)
     raise ArgumentTypeError(f"{text!r}: give a whole number from 1, or auto")
+
+
+def _port(text: str) -> tuple[str, int]:
+    """An address and a port, from ``9200``, ``0.0.0.0:9200`` or ``[::]:9200``."""
+    address, colon, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16 or (colon and not address):
+        raise ArgumentTypeError(f"{text!r}: give a port, as 9200, or an address and a port, as 0.0.0.0:9200")
+    return address or LOOPBACK, int(port)
+
+
+def _serve_metrics(at: tuple[str, int], source: Callable[[], Totals]) -> None:
+    try:
+        from djqueue.integrations import prometheus  # here, as it needs a package of its own
+
+        prometheus.serve(at[0].strip("[]"), at[1], source)
+    except ImportError as error:
+        raise CommandError(f"--metrics: {error}", returncode=2) from error
+    except OSError as error:
+        raise CommandError(f"--metrics: {at[0]} port {at[1]} cannot be had: {error}", returncode=2) from error
 
 
 def _open_standard_streams() -> None:

@@ -1,0 +1,84 @@
+"""Instruments follow messages through this process: a tracer, or what reports to an error tracker."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextvars import Context, ContextVar
+from typing import Any, NamedTuple
+
+from djqueue.policies.outcomes import Verdict
+from djqueue.running.context import Job
+from djqueue.utils import tell
+
+logger = logging.getLogger(__name__)
+
+
+class Instrument:
+    """Is told of each call that is sent, and of each run. What it raises is logged, and changes nothing."""
+
+    namespace = ""
+    """The name under which what it sends along is in the metadata of messages."""
+
+    def sent(self, queue: str, command: str, id: str) -> Any:
+        """Called where a message is made, with the alias of its queue; returns what JSON can carry, or None."""
+
+    def began(self, jobs: Sequence[Job]) -> None:
+        """Called in the context of the run, before the function: for one message, or those of a batch."""
+
+    def ended(self, jobs: Sequence[Job], verdicts: Sequence[Verdict]) -> None:
+        """Called in the context of the run, when it is over. The store does not know it yet."""
+
+
+class Instruments:
+    """The instruments of this process, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self.registered: list[Instrument] = []
+        """The list is replaced, never changed, so that reading needs no lock."""
+
+    def add(self, instrument: Instrument) -> None:
+        """Add it, in the place of one of the same namespace."""
+        self.registered = [*self._others(instrument.namespace), instrument]
+
+    def remove(self, namespace: str) -> None:
+        self.registered = self._others(namespace)
+
+    def _others(self, namespace: str) -> list[Instrument]:
+        return [one for one in self.registered if one.namespace != namespace]
+
+    def sent(self, queue: str, command: str, id: str) -> dict[str, Any]:
+        """The metadata of a message, by namespace."""
+        values = {one.namespace: _guarded(one.sent, queue, command, id) for one in self.registered}
+        return {namespace: value for namespace, value in values.items() if value is not None}
+
+    def began(self, context: Context, jobs: Sequence[Job]) -> None:
+        for one in self.registered:
+            context.run(_guarded, one.began, jobs)
+
+    def ended(self, context: Context, jobs: Sequence[Job], verdicts: Sequence[Verdict]) -> None:
+        for one in reversed(self.registered):
+            context.run(_guarded, one.ended, jobs, verdicts)
+
+
+def _guarded(step: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return step(*args)
+    except Exception as error:
+        name = getattr(step, "__qualname__", repr(step))
+        tell(logger, logging.ERROR, "%s() failed", name, exc_info=error)
+
+
+instruments = Instruments()
+
+
+class Tick(NamedTuple):
+    """A schedule that enqueues a message just now."""
+
+    name: str
+    timetable: object
+    """Its crontab, interval or function."""
+
+
+current_tick: ContextVar[Tick | None] = ContextVar("djqueue_tick", default=None)
+"""The schedule that the call is made for which is being sent."""

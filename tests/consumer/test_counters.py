@@ -1,0 +1,119 @@
+"""What a consumer counts: each attempt by how it ended, how long it ran, how long its message had waited."""
+
+import pytest
+
+from djqueue import Consumer, Discard, queue_command
+from djqueue.consumer.counters import BOUNDS, LEASE_LOST, OTHER, Counts, Durations, SupervisedTotals, Totals
+from djqueue.testing import eventually
+from tests.support.consumer import Gate, message_for, only, serving
+
+gate = Gate()
+
+
+@queue_command
+def work(number=0):
+    pass
+
+
+@queue_command(retry_on=[KeyError], backoff=0.001, max_attempts=2)
+def fail():
+    raise KeyError("no")
+
+
+@queue_command(ttl=60)
+def discard():
+    raise Discard("not wanted")
+
+
+@queue_command
+def pass_the_gate():
+    gate()
+
+
+@pytest.fixture(autouse=True)
+def _these_commands():
+    with only(work, fail, discard, pass_the_gate):
+        yield
+
+
+def counted_of(attempts):
+    consumer = Consumer(periodic=False, counts=True)
+    assert consumer.run(attempts) == 0
+    return consumer.totals().counts
+
+
+@pytest.mark.backends("redis", "sqlite", "memory")
+def test_each_attempt_is_counted_by_its_outcome(queue):
+    work.enqueue_many([(number,) for number in range(30)])
+    fail()
+    discard()
+    counts = {command: one.outcomes for (_, command), one in counted_of(33).items()}
+    nothing = {"done": 0, "retried": 0, "failed": 0}
+    assert counts == {
+        work.name: {**nothing, "done": 30},
+        fail.name: {**nothing, "retried": 1, "failed": 1},
+        discard.name: {**nothing, "discarded": 1},
+        pass_the_gate.name: nothing,
+    }
+
+
+@pytest.mark.backends("redis", "sqlite", "memory")
+def test_how_long_attempts_ran_and_how_long_the_message_waited_for_the_first(queue):
+    fail()
+    counts = counted_of(2)["default", fail.name]
+    assert sum(counts.ran.counts) == 2 and 0 < counts.ran.sum < 20
+    assert sum(counts.waited.counts) == 1 and 0 < counts.waited.sum < 60
+
+
+@pytest.mark.backends("memory")
+class TestBeside:
+    def test_what_it_can_run_and_runs_just_now(self, queue):
+        pass_the_gate()
+        with serving(threads=3, coroutines=7) as beside:
+            gate.await_within(1)
+            room = {"processes": 1, "threads": 3, "coroutines": 7}
+            assert beside.consumer.totals() == Totals({}, {**room, "claimed": 1, "running": 1})
+            gate.open()
+            eventually(lambda: beside.consumer.totals().gauges["claimed"] == 0)
+
+    def test_what_another_worker_holds_by_the_end_is_counted_as_lost(self, queue):
+        pass_the_gate()
+        with serving(counts=True) as beside:
+            gate.await_within(1)
+            [held] = beside.consumer._supervisor.in_flight
+            queue.release([held.lease])
+            gate.await_within(2)
+            gate.open()
+            outcomes = {"done": 1, "retried": 0, "failed": 0, LEASE_LOST: 1}
+            eventually(lambda: beside.consumer.totals().counts["default", pass_the_gate.name].outcomes == outcomes)
+
+    def test_a_command_that_is_not_known_here_has_no_series_of_its_own(self, queue):
+        queue.put([message_for(queue, "shop.commands.elsewhere")])
+        with serving(counts=True) as beside:
+            counts = eventually(lambda: beside.consumer.totals().counts.get(("default", OTHER)))
+            assert counts.outcomes["postponed"] == 1
+
+
+def test_a_duration_is_in_the_first_class_whose_bound_is_not_less():
+    durations = Durations()
+    for seconds in (0.0, 0.005, 0.0051, 3600.0, 3601.0):
+        durations.add(seconds)
+    assert [durations.counts[place] for place in (0, 1, len(BOUNDS) - 1, len(BOUNDS))] == [2, 1, 1, 1]
+
+
+def test_of_a_process_that_has_ended_the_counts_stay_and_the_gauges_go():
+    def told(done):
+        ran = Durations()
+        ran.add(0.2)
+        return Totals({("default", "a.b"): Counts({"done": done}, ran)}, {"threads": 4}).written()
+
+    processes = SupervisedTotals()
+    processes.hear(1, told(3))
+    processes.hear(2, told(4))
+    processes.hear(1, told(5))  # since its start, not since the last time
+    assert processes.sum().counts["default", "a.b"].outcomes["done"] == 9
+    assert processes.sum().gauges == {"threads": 8}
+    processes.end(1)
+    totals = processes.sum()
+    assert (totals.counts["default", "a.b"].outcomes["done"], totals.gauges) == (9, {"threads": 4})
+    assert totals.counts["default", "a.b"].ran.sum == pytest.approx(0.4)
