@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
+from math import inf
 from wsgiref.simple_server import WSGIServer
 
 from django.db import transaction
@@ -18,6 +19,8 @@ import djqueue
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.consumer.counters import BOUNDS, Durations, Totals
+from djqueue.operations.consumers import consumers_of, serving
+from djqueue.running.shared import shared_stores
 from djqueue.utils import tell
 from djqueue.wiring import queues
 
@@ -51,7 +54,9 @@ SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 def queue_metrics(request: HttpRequest) -> HttpResponse:
     """What is in the queues, as their stores have it. A queue that cannot be asked has ``djqueue_queue_up`` 0."""
     registry = CollectorRegistry()
-    registry.register(QueueCollector(queues[alias] for alias in queues))
+    asked = [queues[alias] for alias in queues]
+    registry.register(QueueCollector(asked))
+    registry.register(HeartbeatCollector(asked))
     encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encode(registry), content_type=content_type)
 
@@ -90,8 +95,39 @@ def _stats_of(queue: BaseQueue) -> QueueStats | None:
     try:
         return queue.stats()
     except Exception as error:
-        tell(logger, logging.WARNING, "%s cannot be asked for its metrics: %s", queue.alias, error)
+        _cannot_be_asked(queue, error)
         return None
+
+
+def _cannot_be_asked(queue: BaseQueue, error: Exception) -> None:
+    about = {"queue": queue.alias}
+    tell(logger, logging.WARNING, "%s cannot be asked for its metrics: %s", queue.alias, error, extra=about)
+
+
+class HeartbeatCollector(Collector):
+    """The consumers of queues, as the stores know them by their heartbeats."""
+
+    def __init__(self, asked: Iterable[BaseQueue]):
+        self._queues = list(asked)
+
+    def collect(self) -> Iterator[Metric]:
+        alive = GaugeMetricFamily("djqueue_queue_consumers", "Live consumers that serve the queue", labels=["queue"])
+        age = GaugeMetricFamily(
+            "djqueue_consumer_heartbeat_age_seconds", "For how long the consumer is silent", labels=["consumer"]
+        )
+        ages: dict[str, float] = {}  # one that serves queues of several stores is in each
+        for shared in shared_stores(self._queues):
+            try:
+                known, now = consumers_of(shared), shared.store.now()
+            except Exception as error:
+                _cannot_be_asked(shared.queues[0], error)
+                continue
+            ages |= {one.name: min(now - one.at, ages.get(one.name, inf)) for one in known}
+            for queue in shared.queues:
+                alive.add_metric([queue.alias], len(serving(queue, known)))
+        for name, seconds in sorted(ages.items()):
+            age.add_metric([name], max(0.0, seconds))
+        yield from (alive, age)
 
 
 class ConsumerCollector(Collector):

@@ -14,11 +14,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from djqueue import Consumer, queue_command, queues
 from djqueue.consumer.counters import Counts, Durations, Totals
-from djqueue.integrations.prometheus import ConsumerCollector, QueueCollector, queue_metrics, serve
+from djqueue.integrations.prometheus import ConsumerCollector, HeartbeatCollector, QueueCollector, queue_metrics, serve
 from djqueue.management.commands import queue_consumer
 from djqueue.testing import eventually
 from tests.app.commands import note
-from tests.support.consumer import away, only
+from tests.support.consumer import away, only, serving
 from tests.support.documents import ROOT
 from tests.support.redis_servers import free_port
 
@@ -48,7 +48,7 @@ def address():
     thread.join(30)
 
 
-LABELS = "queue", "command", "state", "outcome", "le"
+LABELS = "queue", "consumer", "command", "state", "outcome", "le"
 
 
 def samples(families):
@@ -126,6 +126,13 @@ class TestQueues:
         assert 0 < found["djqueue_queue_oldest_seconds", "default"] < 60
         assert found["djqueue_queue_up", "default"] == 1
 
+    @pytest.mark.backends("redis", "sqlite", "memory")
+    def test_which_consumers_serve_them(self, queue):
+        assert self.asked()["djqueue_queue_consumers", "default"] == 0
+        with serving() as beside:
+            eventually(lambda: self.asked()["djqueue_queue_consumers", "default"] == 1)
+            assert 0 <= self.asked()["djqueue_consumer_heartbeat_age_seconds", beside.consumer.name] < 60
+
     @pytest.mark.backends("memory")
     def test_a_queue_that_cannot_be_asked_hides_no_other(self, backend, settings, monkeypatch):
         settings.QUEUES = backend.queues("default", "mail")
@@ -140,6 +147,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are(queue):
     text = (ROOT / "docs" / "howto" / "grafana-dashboard.json").read_text()
     expressions = [one["expr"] for panel in json.loads(text)["panels"] for one in panel["targets"]]
     asked = {name for one in expressions for name in NAMES.findall(one)}
-    collectors = [ConsumerCollector(counted), QueueCollector([queues["default"]])]
-    told = {sample.name for one in collectors for family in one.collect() for sample in family.samples}
+    collectors = [ConsumerCollector(counted), *(kind([queue]) for kind in (QueueCollector, HeartbeatCollector))]
+    families = [family for one in collectors for family in one.collect()]
+    told = {one.name for family in families for one in (family, *family.samples)}
     assert asked <= told and len(asked) > 8
