@@ -93,7 +93,8 @@ class Tracker:
         self._queue_name = queue_name
         self._rule = rule
         self._mark_for = mark_for
-        self._key = key
+        self.key = key
+        """Under which the store has its last tick."""
         self._served: datetime | None = None
         self._told: datetime | None = None
         """What the log says of when it is due next."""
@@ -140,13 +141,19 @@ class Tracker:
 
     def _enqueue(self, queue: BaseQueue, due: list[datetime], now: datetime) -> None:
         for tick in self._picked(due, now):
-            name = self._tick_format.format(name=self.name, tick=tick)
-            id = uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{name}").hex
-            if self._send(OnceGuard(f"tick:{name}", self._mark_for.total_seconds()), id):
+            id = self.id_of(tick)
+            if self._send(OnceGuard(f"tick:{self._named(tick)}", self._mark_for.total_seconds()), id):
                 about = {"event": "enqueued", "queue": queue.alias, "command": self.name, "message_id": id}
                 tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat(), extra=about)
             self._served = tick  # the next one may fail
         self._remember(queue, due[-1])
+
+    def id_of(self, tick: datetime) -> str:
+        """The id of the message that a tick enqueues."""
+        return uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{self._named(tick)}").hex
+
+    def _named(self, tick: datetime) -> str:
+        return self._tick_format.format(name=self.name, tick=tick)
 
     def _send(self, guard: OnceGuard, id: str) -> bool:
         token = current_tick.set(Tick(self.name, self._timetable))
@@ -166,7 +173,7 @@ class Tracker:
             return now
 
     def _remember(self, queue: BaseQueue, tick: datetime) -> None:
-        queue.store.put(self._key, tick.isoformat().encode(), self._keep_for)
+        queue.store.put(self.key, tick.isoformat().encode(), self._keep_for)
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         raise NotImplementedError
@@ -219,7 +226,7 @@ class PeriodicPlan(Tracker):
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick that was served. A schedule that is seen for the first time begins now."""
-        kept = queue.store.get(self._key)
+        kept = queue.store.get(self.key)
         if kept is not None:
             return self._read(kept, queue, now)
         self._remember(queue, now)

@@ -390,6 +390,16 @@ def when_committed(alias: str, func: Callable[..., object], *args: Any) -> None:
     transaction.on_commit(OnceCommitted(func, *args), using=alias)
 
 
+def sent_by(callback: object) -> list[tuple[str, Entry]]:
+    """The messages that a callback of a transaction sends, or tells of as sent, with the aliases of their queues."""
+    if not isinstance(callback, OnceCommitted):
+        return []
+    queue, told = callback.args
+    if callback.func is _put_or_report:
+        return [(queue.alias, pending_call.entry) for pending_call in told]
+    return [(queue.alias, entry) for signal, entry in told if signal is signals.enqueued]
+
+
 def _run_all(connection: BaseDatabaseWrapper, run: Callable[[], None]) -> None:
     connection.validate_no_atomic_block()
     ours = [callback for _, callback, *_ in connection.run_on_commit if isinstance(callback, OnceCommitted)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import textwrap
-from argparse import PARSER, Action, ArgumentParser
-from collections.abc import Collection, Iterable
+from argparse import PARSER, SUPPRESS, Action, ArgumentParser
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
-from django.core.management.base import BaseCommand, DjangoHelpFormatter
+from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 
 DJANGO = "options of every Django command"
 _OF_DJANGO = {"version", "verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color", "skip_checks"}
@@ -64,6 +64,76 @@ class OperatorCommand(BaseCommand):
     def paint(self, text: str, role: str) -> str:
         """A text in the colour of a role of Django's palette, if the output is a terminal that shows colours."""
         return getattr(self.style, role)(text) if role and self._is_colored else text
+
+    def confirmed(self, what: str, interactive: bool) -> bool:
+        """Whether an operator agrees to what is about to be done, if one is to be asked.
+
+        Raises CommandError if none can answer.
+        """
+        if not interactive:
+            return True
+        try:
+            answer = input(f"{what} Type 'yes' to continue, or 'no' to stop here: ")
+        except EOFError:
+            raise CommandError("No one can answer here: give --no-input.", returncode=2) from None
+        if answer.strip() != "yes":
+            self.stdout.write("Nothing is changed.")
+        return answer.strip() == "yes"
+
+    def progress(self, total: int) -> Callable[[int], None]:
+        """Shows on a terminal how far a work is that takes several steps; elsewhere nothing."""
+
+        def show(done: int) -> None:
+            if self.stdout.isatty() and done < total:
+                self.stdout.write(f"\r{done:,} of {total:,} …\033[K\r", ending="")
+                self.stdout.flush()
+
+        return show
+
+
+def asks(parser: ArgumentParser, before: str) -> None:
+    """Add Django's switch against questions to a command that asks one."""
+    help = f"do not ask before {before}"
+    parser.add_argument("--noinput", "--no-input", action="store_false", dest="interactive", help=help)
+
+
+class VerbCommand(OperatorCommand):
+    """A command for operators whose first argument says what to do."""
+
+    verbs: Mapping[str, str]
+    """What each verb does, as the help says it."""
+    more: Mapping[str, str] = {}
+    """What the help of a verb says beside that."""
+
+    def add_verbs(self, parser: ArgumentParser) -> dict[str, ArgumentParser]:
+        """The parser of each verb, which has the common switches of Django's commands too."""
+        group: Any = parser.add_subparsers(
+            dest="verb", required=True, metavar=f"{{{','.join(self.verbs)}}}", title="verbs"
+        )
+        return {verb: self._verb(group, verb, text) for verb, text in self.verbs.items()}
+
+    def _verb(self, group: Any, verb: str, text: str) -> ArgumentParser:
+        description = f"{text[0].upper()}{text[1:]}. {self.more.get(verb, '')}"
+        given: Any = {"help": text, "description": description, "formatter_class": HelpFormatter}
+        parser: ArgumentParser = group.add_parser(verb, parents=[_usual()], **given)
+        explain_dashes(parser)
+        return parser
+
+
+def _usual() -> ArgumentParser:
+    """The common switches of Django's commands, which may also come after the verb."""
+    parser = OperatorCommand().create_parser("", "", add_help=False)
+    for action in parser._actions:
+        action.default = SUPPRESS  # a value given before the verb stays
+    return parser
+
+
+def refuse_none_or_both(ids: Collection[str], others: object) -> None:
+    """Raises CommandError unless messages are given by their ids, or else by a filter or --all."""
+    if not (ids or others):
+        raise CommandError("Give the ids of messages, or a filter such as --command, or --all.", returncode=2)
+    if ids and others:
+        raise CommandError("Give the ids of messages, or else a filter or --all: not both.", returncode=2)
 
 
 def explain_dashes(parser: ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from django.core.management.base import CommandError
 from django.utils import timezone
@@ -20,6 +20,7 @@ from djqueue.exceptions import InvalidQueueError, QueueError, StoreError
 from djqueue.logs import lasted
 from djqueue.wiring import queues
 
+T = TypeVar("T")
 NONE = "-"
 RECENT = timedelta(days=300)
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
@@ -50,6 +51,8 @@ def asking(queue: BaseQueue) -> Iterator[None]:
     """A block that asks a queue. Raises CommandError for errors of its client, with the findings of its checks."""
     try:
         yield
+    except CommandError:  # of the block itself
+        raise
     except StoreError as error:  # which has looked at its store itself
         raise CommandError(str(error.of_queue(queue.alias))) from error
     except Exception as error:
@@ -70,6 +73,19 @@ def told() -> Iterator[None]:
         raise CommandError(str(error)) from error
     except Exception as error:
         raise CommandError(f"A store cannot be asked: {error}") from error
+
+
+def of_each(queues: Iterable[BaseQueue], look: Callable[[BaseQueue], Iterable[T]]) -> tuple[list[T], list[str]]:
+    """What a look at each queue finds, and what is wrong with those that cannot be asked, each text once."""
+    found: list[T] = []
+    failures: dict[str, None] = {}  # queues of one store fail alike
+    for queue in queues:
+        try:
+            with asking(queue):
+                found += look(queue)
+        except CommandError as error:
+            failures |= dict.fromkeys(str(error).splitlines())
+    return found, list(failures)
 
 
 class Cell(str):
@@ -110,7 +126,7 @@ def table(
     lines = [[line[index] for index in shown] for line in ([Cell.of(name, "MIGRATE_LABEL") for name in head], *rows)]
     widths = {str(column[0]): max(map(len, column)) for column in zip(*lines, strict=True)}
     while width is not None and sum(widths.values()) + 2 * (len(widths) - 1) > width:
-        wide = [name for name in cuts or () if widths[name] > _LEAST]
+        wide = [name for name in cuts or () if widths.get(name, 0) > _LEAST]
         if not wide:
             break
         widths[max(wide, key=lambda name: (name != spared, widths[name]))] -= 1
@@ -131,6 +147,13 @@ def _line(
         painted = paint(text, getattr(cell, "role", ""))
         shown.append(blank + painted if name in right else painted + blank)
     return "  ".join(shown).rstrip()
+
+
+def shown_parts(parts: Mapping[str, str], paint: Paint) -> str:
+    """What is known of one thing: a line for each title that has a text, with the texts below each other."""
+    shown = {title: text for title, text in parts.items() if text}
+    width = max(10, *(len(title) + 2 for title in shown))
+    return "\n".join(paint(title.ljust(width), "MIGRATE_LABEL") + printable(text) for title, text in shown.items())
 
 
 def width_of(out: TextIO) -> int | None:

@@ -103,6 +103,15 @@ def encode(
     return _seal(_COMMAND, message.id, message.queue, header, body, max_size)
 
 
+def readdressed(envelope: Envelope, queue: str, max_size: int = DEFAULT_MAX_SIZE) -> bytes:
+    """Return the signed bytes of a verified message for another queue; its arguments are not decoded.
+
+    Raises MessageTooLarge beyond `max_size` bytes.
+    """
+    header = _header(envelope.serializer, envelope.command, envelope.metadata, envelope.options)
+    return _seal(_COMMAND, envelope.id, queue, header, envelope.body, max_size)
+
+
 def open_envelope(
     data: bytes, *, id: str, queue: str, accept: Collection[str] = ("pickle", "json"), max_size: int = DEFAULT_MAX_SIZE
 ) -> Envelope:

@@ -13,34 +13,70 @@ from typing import TYPE_CHECKING, Any
 _NAMES = {
     "djqueue.operations.actions": "actions",
     "djqueue.operations.consumers": "consumers forget named quiet resume_consumer stop",
+    "djqueue.operations.explaining": "Explanation Reason explain explain_queue",
     "djqueue.operations.health": "Limit Problem health",
+    "djqueue.operations.messages": "cancel find_message messages_of move remove reprioritise requeue run_now",
     "djqueue.operations.pausing": "pause pauses resume",
+    "djqueue.operations.purging": "purge",
+    "djqueue.operations.rehearsing": "Call Rehearsal rehearse",
+    "djqueue.operations.schedules": "schedules",
 }
 """Modules, and the public names that live in each."""
 
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
+    "Call",
+    "Explanation",
     "Limit",
     "Problem",
+    "Reason",
+    "Rehearsal",
     "actions",
+    "cancel",
     "consumers",
+    "explain",
+    "explain_queue",
+    "find_message",
     "forget",
     "health",
+    "messages_of",
+    "move",
     "named",
     "pause",
     "pauses",
+    "purge",
     "quiet",
+    "rehearse",
+    "remove",
+    "reprioritise",
+    "requeue",
     "resume",
     "resume_consumer",
+    "run_now",
+    "schedules",
     "stop",
 ]
 
 if TYPE_CHECKING:
     from djqueue.operations.actions import actions
     from djqueue.operations.consumers import consumers, forget, named, quiet, resume_consumer, stop
+    from djqueue.operations.explaining import Explanation, Reason, explain, explain_queue
     from djqueue.operations.health import Limit, Problem, health
+    from djqueue.operations.messages import (
+        cancel,
+        find_message,
+        messages_of,
+        move,
+        remove,
+        reprioritise,
+        requeue,
+        run_now,
+    )
     from djqueue.operations.pausing import pause, pauses, resume
+    from djqueue.operations.purging import purge
+    from djqueue.operations.rehearsing import Call, Rehearsal, rehearse
+    from djqueue.operations.schedules import schedules
 
 
 def __getattr__(name: str) -> Any:

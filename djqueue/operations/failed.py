@@ -25,6 +25,7 @@ from djqueue.management.tables import (
     moment,
     number,
     printable,
+    shown_parts,
     span,
 )
 from djqueue.messages.failures import errors_of, kind_of, text_of
@@ -54,7 +55,8 @@ def failed_queue(queue: BaseQueue) -> BaseQueue:
 # ---- Which messages are selected
 
 
-def _text(text: str) -> str:
+def wanted_text(text: str) -> str:
+    """A text that an operator looks for."""
     if not text.strip():  # as from a shell variable that is not set: an empty text is in every reason
         raise ArgumentTypeError("It is empty.")
     return text
@@ -66,56 +68,63 @@ def is_named(name: str, wanted: str) -> bool:
     return bool(name) and (fnmatchcase(name, wanted) or fnmatchcase(name.rpartition(".")[2], wanted))
 
 
-_FILTERS: dict[str, tuple[str, Callable[[str], Any], str]] = {
+Arguments = dict[str, tuple[str, Callable[[str], Any], str]]
+"""The arguments of a filter by their names, as argparse knows them: metavar, type and help."""
+ARGUMENTS: Arguments = {
     "command": (
         "NAME",
-        _text,
+        wanted_text,
         "only of this command: its name, dotted or bare, in whatever case; * stands for any text, ? for a character",
     ),
-    "exception": ("CLASS", _text, "only what failed with this exception: its very class, named in the same way"),
-    "reason": ("TEXT", _text, "only with this text in the reason or in the description, in whatever case"),
+    "exception": ("CLASS", wanted_text, "only what failed with this exception: its very class, named in the same way"),
+    "reason": ("TEXT", wanted_text, "only with this text in the reason or in the description, in whatever case"),
     "older": ("AGE", span, "only what failed longer ago than 90s, 30m, 12h, 7d or 4w"),
     "newer": ("AGE", span, "only what failed since"),
 }
-"""The arguments of a filter, as argparse knows them: metavar, type and help."""
 
 
-def add_filter(parser: ArgumentParser, name: str) -> None:
+def add_filter(parser: ArgumentParser, name: str, arguments: Arguments = ARGUMENTS) -> None:
     """Let a command take one of the arguments of a filter."""
-    metavar, type, help = _FILTERS[name]
+    metavar, type, help = arguments[name]
     parser.add_argument(f"--{name}", metavar=metavar, type=type, help=help)
 
 
 class Filter:
     """Which messages an operator asks for: all conditions that were given must hold. False if none was given."""
 
+    arguments: Arguments = ARGUMENTS
+
     def __init__(self, options: Mapping[str, Any]):
-        self._asked = {name: options[name] for name in _FILTERS if options.get(name) not in (None, "")}
+        self._asked = {name: options[name] for name in self.arguments if options.get(name) not in (None, "")}
 
     def __bool__(self) -> bool:
         return bool(self._asked)
 
     def __str__(self) -> str:
         return ", ".join(
-            f"--{name} {age(wanted) if _FILTERS[name][1] is span else repr(wanted)}"
+            f"--{name} {age(wanted) if self.arguments[name][1] is span else repr(wanted)}"
             for name, wanted in self._asked.items()
         )
 
     def picks(self, record: Record, now: float) -> bool:
         """Whether a message is selected; ``now`` by its queue's clock."""
-        asked, entry = self._asked, record.entry
+        asked, entry, at = self._asked, record.entry, self._moment(record)
         return (
             ("command" not in asked or is_named(entry.command, asked["command"]))
             and ("exception" not in asked or is_named(last(entry, "exception"), asked["exception"]))
             and ("reason" not in asked or asked["reason"].casefold() in about(entry).casefold())
-            and ("older" not in asked or 0 < failed_at(record) < now - asked["older"])
-            and ("newer" not in asked or failed_at(record) >= now - asked["newer"])
+            and ("older" not in asked or 0 < at < now - asked["older"])
+            and ("newer" not in asked or at >= now - asked["newer"])
         )
 
-    @staticmethod
-    def add_arguments(parser: ArgumentParser) -> None:
-        for name in _FILTERS:
-            add_filter(parser, name)
+    def _moment(self, record: Record) -> float:
+        """The moment from which the age of a message counts."""
+        return failed_at(record)
+
+    @classmethod
+    def add_arguments(cls, parser: ArgumentParser) -> None:
+        for name in cls.arguments:
+            add_filter(parser, name, cls.arguments)
 
 
 # ---- What is there
@@ -126,7 +135,7 @@ def picked(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[Found]:
     for queue in queues:
         with asking(queue):
             now = queue.now()
-            yield from ((queue, record) for record in _records(queue) if asked.picks(record, now))
+            yield from ((queue, record) for record in records(queue) if asked.picks(record, now))
 
 
 def chunks(queues: Iterable[BaseQueue], asked: Filter) -> Iterator[tuple[BaseQueue, list[str]]]:
@@ -154,7 +163,7 @@ def is_part(part: str, id: str) -> bool:
     return is_long_enough and (id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part))
 
 
-def _records(queue: BaseQueue) -> Iterator[Record]:
+def records(queue: BaseQueue) -> Iterator[Record]:
     """All messages of the failed queue when this begins, page by page; a delayed one was put off by hand."""
     errors = failed_queue(queue)
     for state in (READY, DELAYED):
@@ -257,7 +266,7 @@ def page(queue: BaseQueue, record: Record, more: Mapping[str, str], paint: Paint
         "id": entry.id,
         "queue": queue.alias,
         "command": entry.command or NONE,
-        **({"about": description(entry)} if description(entry) else {}),
+        "about": description(entry),
         **more,
         "priority": number(entry.priority),
         "created": full_moment(entry.created),
@@ -265,8 +274,12 @@ def page(queue: BaseQueue, record: Record, more: Mapping[str, str], paint: Paint
         "attempts": f"{entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
         "size": f"{number(len(entry.body))} bytes",
     }
-    known = [paint(f"{title:10}", "MIGRATE_LABEL") + printable(value) for title, value in lines.items()]
-    return "\n".join([*known, *(_error(error, paint) for error in errors_of(entry.errors))])
+    return shown_parts(lines, paint) + shown_errors(entry, paint)
+
+
+def shown_errors(entry: Entry, paint: Paint) -> str:
+    """What went wrong at each attempt, below what is known of a message."""
+    return "".join(f"\n{_error(error, paint)}" for error in errors_of(entry.errors))
 
 
 def _error(error: dict, paint: Paint) -> str:

@@ -28,7 +28,7 @@ from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settle
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
 from djqueue.running.attempts import Attempt, attempts_of, told
-from djqueue.running.context import Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
+from djqueue.running.context import Awaiter, Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
 from djqueue.running.history import details_of, has_details
@@ -471,12 +471,18 @@ def _value_of(queue: BaseQueue, entry: Entry, envelope: Envelope, command: Runna
     args, kwargs = envelope.arguments()
     if command.batched:
         args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
-    jobs = [Job(queue, entry, envelope, command, policy, Control(queue, None), args, kwargs)]
-    if not command.batched:
-        return copy_context().run(call, jobs, command.func, args, kwargs, _await_anywhere)
-    slot = HandlerSlot(_await_anywhere)
+    return run_here(Job(queue, entry, envelope, command, policy, Control(queue, None), args, kwargs), _await_anywhere)
+
+
+def run_here(job: Job, await_: Awaiter) -> object:
+    """What the function of a message returns, in a context of its own; what it raises is raised."""
+    if not job.command.batched:
+        observer = _observer_of(job)
+        func = job.command.func if observer is None else partial(_begin_and_call, job, observer)
+        return copy_context().run(call, [job], func, job.args, job.kwargs, await_)
+    slot = HandlerSlot(await_)
     try:
-        [result] = copy_context().run(results_of, jobs, slot)
+        [result] = copy_context().run(results_of, [job], slot)
     finally:
         slot.release()
     if isinstance(result, BaseException):

@@ -10,6 +10,7 @@ from djqueue.decorators import queue_command
 from djqueue.exceptions import Fail
 from djqueue.management import tables
 from djqueue.messages.failures import with_error
+from djqueue.operations import actions
 from djqueue.registry import registry
 from tests.app.models import Thing
 from tests.management.test_operator_commands import failure, run, run_json
@@ -122,6 +123,7 @@ def test_an_id_may_be_cut_to_what_tells_it_from_others(queue):
     assert all(f"id        {two}\n" in run("queue_errors", "show", part) for part in (two[-8:], two[-8:-2]))
     assert run("queue_errors", "retry", ids[0], three[:-1]) == "2 retried\n"
     assert run("queue_errors", "delete", "--dry-run", two[:31]) == "1 would be deleted\n"
+    assert [(one.action, one.count) for one in actions(limit=1)] == [("requeue", 2)]
     assert run("queue_errors", "list", "--full-ids").splitlines()[1].split()[0] == two
     assert run_json("queue_errors", "list")[0]["id"] == two
 

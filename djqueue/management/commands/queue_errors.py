@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-from argparse import SUPPRESS, ArgumentParser
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import pdb
+from argparse import ArgumentParser, ArgumentTypeError
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TextIO
 
 from django.core.management.base import CommandError
+from django.db import DatabaseError, connections
 
 from djqueue.backends.base import BaseQueue
-from djqueue.management.base import HelpFormatter, OperatorCommand, explain_dashes
+from djqueue.backends.entries import FAILED
+from djqueue.exceptions import QueueError
+from djqueue.logs import lasted
+from djqueue.management.base import VerbCommand, refuse_none_or_both
+from djqueue.management.selecting import by_id
 from djqueue.management.tables import (
     NONE,
     able,
@@ -25,26 +32,39 @@ from djqueue.management.tables import (
     moment,
     number,
     printable,
+    shown_parts,
     table,
     width_of,
 )
-from djqueue.operations import failed
+from djqueue.operations import failed, rehearsing
+from djqueue.operations.actions import record
 from djqueue.operations.failed import Filter, Found, failed_queue, picked
+from djqueue.operations.messages import RUNNING, Message
 from djqueue.utils import short_names
 
-HELP = {
+VERBS = {
     "list": "the failed messages, a line for each",
     "summary": "how many there are, by command and exception",
     "show": "one message with its tracebacks",
     "retry": "put messages back into their queues, with their counts of attempts at zero",
     "delete": "delete messages",
+    "rehearse": "run one message here, and undo what it did",
     "export": "all that is known of each message, in lines of JSON",
 }
 WHICH = "They are those of the ids given, or those that a filter selects, or with --all all of them."
+UNDONE = (
+    "All databases are rolled back, and mail and the messages that it enqueues are held back. Requests to other "
+    "systems, files, and what threads do that it starts are not undone."
+)
 MOST_CANDIDATES = 10
+MOST_QUERIES = 50
+RECORDED = {"retry": "requeue", "delete": "remove"}
+"""What the record of actions says of the verbs that change messages."""
+LONGEST_WHAT = 200
 
 
-class Command(OperatorCommand):
+class Command(VerbCommand):
+    verbs, more = VERBS, dict.fromkeys(("retry", "delete"), WHICH) | {"rehearse": UNDONE}
     help = (
         "Looks into the failed queues: messages whose command failed for good are kept there until they are retried or "
         "deleted. Arguments are not decoded, but for 'show --arguments'."
@@ -54,6 +74,7 @@ class Command(OperatorCommand):
         manage.py queue_errors list --newer 1h          what failed in the last hour
         manage.py queue_errors show 01d4f3a9            why this one failed
         manage.py queue_errors show 01d4f3a9 --arguments
+        manage.py queue_errors rehearse 01d4f3a9        try it here
         manage.py queue_errors retry 01d4f3a9           run it again
         manage.py queue_errors retry --command charge --exception ConnectionError
         manage.py queue_errors delete --older 30d --dry-run
@@ -61,8 +82,7 @@ class Command(OperatorCommand):
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar=f"{{{','.join(HELP)}}}", title="verbs")
-        of = {verb: self._verb(verbs, verb, text) for verb, text in HELP.items()}
+        of = self.add_verbs(parser)
         of["list"].add_argument("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
         of["show"].add_argument("id", help=failed.AN_ID)
         of["show"].add_argument(
@@ -70,6 +90,7 @@ class Command(OperatorCommand):
             action="store_true",
             help="with the arguments of the call, decoded if the signature is good; sensitive ones are masked",
         )
+        self._add_rehearsal(of["rehearse"])
         export = of["export"].add_argument
         export("-o", "--output", metavar="FILE", help="a new file, for its owner's eyes (default: stdout)")
         export("--with-body", action="store_true", help="with the encoded arguments; they may be secret")
@@ -80,19 +101,22 @@ class Command(OperatorCommand):
         for verb, one in of.items():
             help = "only of this queue; may be repeated (default: all)"
             one.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
-            if verb != "show":
+            if verb not in ("show", "rehearse"):
                 Filter.add_arguments(one)
-        for verb in ("list", "summary", "show"):
+        for verb in ("list", "summary", "show", "rehearse"):
             of[verb].add_argument("--json", action="store_true", help="as JSON, with whole ids")
         for verb in ("list", "summary"):
             of[verb].add_argument("--full-ids", action="store_true", help="whole ids, instead of their ends")
 
-    def _verb(self, verbs: Any, verb: str, text: str) -> ArgumentParser:
-        description = f"{text[0].upper()}{text[1:]}. {WHICH if verb in ('retry', 'delete') else ''}"
-        given: Any = {"help": text, "description": description, "formatter_class": HelpFormatter}
-        parser: ArgumentParser = verbs.add_parser(verb, parents=[_usual()], **given)
-        explain_dashes(parser)
-        return parser
+    def _add_rehearsal(self, one: ArgumentParser) -> None:
+        one.add_argument("id", help=f"{failed.AN_ID}; it has failed, or waits")
+        help = "run it with another argument, JSON or else a text; may be repeated"
+        one.add_argument("--set", action="append", type=_argument, default=[], metavar="NAME=VALUE", help=help)
+        help = "roll back this database, and refuse statements to others; may be repeated (default: all)"
+        one.add_argument("--database", action="append", choices=[*connections], dest="databases", help=help)
+        one.add_argument("--pdb", action="store_true", help="debug an exception where it was raised")
+        help = "if it passes, put it back into its queue, with the arguments that were set"
+        one.add_argument("--requeue", action="store_true", help=help)
 
     def handle(self, *args: Any, **options: Any) -> None:
         refusal = "The failed queue of {} cannot be looked into: its backend cannot 'inspect'."
@@ -156,6 +180,59 @@ class Command(OperatorCommand):
                 count = sum(bool(file.write(f"{line}\n")) for line in lines)
             self.stdout.write(f"{number(count)} exported")
 
+    # ---- the verb that tries
+
+    def _rehearse(self, queues: list[BaseQueue], options: dict) -> None:
+        queue, message = by_id(queues, options["id"])
+        if message.state == RUNNING:
+            raise CommandError(f"{message.id} runs in {message.consumer or 'a consumer'}: wait until it has ended.")
+        try:
+            call = rehearsing.Call.of(queue, message.entry, dict(options["set"]))
+        except (QueueError, TypeError) as error:
+            raise CommandError(f"{message.id} cannot be run: {error}") from error
+        on_error = _debug if options["pdb"] else lambda error: None
+        try:
+            seen = rehearsing.rehearse(call, on_error, options["databases"])
+        except DatabaseError as error:
+            hint = "Each database takes part: leave out those that are away by --database."
+            raise CommandError(f"It cannot be rehearsed: {error} {hint}") from error
+        if options["json"]:
+            self.stdout.write(json.dumps(rehearsing.as_object(seen)))
+        else:
+            self._tell(seen)
+        if seen.outcome != "done":
+            told = " It is not put back." if options["requeue"] else ""
+            raise CommandError(f"It did not pass ({seen.outcome}): {seen.reason.rstrip('.')}.{told}")
+        if options["requeue"]:
+            self._put_back(call, message, options["json"])
+
+    def _put_back(self, call: rehearsing.Call, message: Message, quietly: bool) -> None:
+        with asking(call.queue):
+            if not rehearsing.put_back(call, message.state):
+                raise CommandError(f"{message.id} has moved on meanwhile, and is not put back.")
+        waits = "it waits, with these arguments" if call.is_changed else "it waits already"
+        if not quietly:
+            self.stdout.write("requeued" if message.state == FAILED else waits)
+
+    def _tell(self, seen: rehearsing.Rehearsal) -> None:
+        """What a rehearsal did, as text."""
+        width = width_of(self.stdout)
+        outcome = f"{seen.outcome} in {lasted(seen.seconds)}"
+        took = f"{number(len(seen.queries))} in {lasted(sum(query.seconds for query in seen.queries))}"
+        parts = {"call": seen.call, "outcome": outcome, "returned": seen.value, "queries": took if seen.queries else ""}
+        lines = [shown_parts(parts, self.paint)]
+        lines += [_query(one, width) for one in seen.queries[:MOST_QUERIES]]
+        more = len(seen.queries) - MOST_QUERIES
+        lines += [f"  … and {number(more)} more"] if more > 0 else []
+        held = {
+            "would mail": [f"{', '.join(one.to)}: {one.subject}" for one in seen.mails],
+            "would enqueue": [f"{one.command} ({one.queue})" for one in seen.sent],
+            "would call on commit": seen.callbacks,
+        }
+        lines += [self.paint(title, "MIGRATE_LABEL") + f"  {printable(one)}" for title in held for one in held[title]]
+        lines += ["", printable(seen.traceback).rstrip()] if seen.exception is not None else []
+        self.stdout.write("\n".join(lines))
+
     # ---- the verbs that change
 
     def _retry(self, queues: list[BaseQueue], options: dict) -> None:
@@ -166,18 +243,20 @@ class Command(OperatorCommand):
 
     def _change(self, queues: list[BaseQueue], options: dict, done: str, change: Callable) -> None:
         wanted, asked = list(dict.fromkeys(options["ids"])), Filter(options)
-        _refuse_none_or_both(wanted, asked or options["all"])
+        refuse_none_or_both(wanted, asked or options["all"])
         if options["dry_run"]:
             done, change = f"would be {done}", lambda queue, ids: len(ids)
-        changed = 0
+        counts: Counter[BaseQueue] = Counter()
         known = _Known(queues, wanted)
         try:
             for queue, ids in known if wanted else failed.chunks(queues, asked):
                 with asking(queue):
-                    changed += change(queue, ids)
+                    counts[queue] += change(queue, ids)
         finally:  # even if the store of the next queue is away
-            if changed:
+            if changed := counts.total():
                 self.stdout.write(f"{number(changed)} {done}")
+            if not options["dry_run"]:
+                _record(options["verb"], counts, " ".join(wanted) or str(asked) or "all that has failed")
         known.refuse_others()
         if changed < known.count:
             raise CommandError(f"{known.count - changed} could not be {done}: they are leased, or wait already.")
@@ -185,19 +264,27 @@ class Command(OperatorCommand):
             self.stdout.write(f"0 {done}: no failed message matches {asked}" if asked else f"0 {done}")
 
 
-def _usual() -> ArgumentParser:
-    """The common switches of Django's commands, which may also come after the verb."""
-    parser = OperatorCommand().create_parser("", "", add_help=False)
-    for action in parser._actions:
-        action.default = SUPPRESS  # a value given before the verb stays
-    return parser
+def _record(verb: str, counts: Mapping[BaseQueue, int], what: str) -> None:
+    for queue, count in counts.items():
+        if count:
+            record(queue, RECORDED[verb], cut(what, LONGEST_WHAT), count)
 
 
-def _refuse_none_or_both(wanted: Sequence[str], others: object) -> None:
-    if not (wanted or others):
-        raise CommandError("Give the ids of messages, or a filter such as --command, or --all.", returncode=2)
-    if wanted and others:
-        raise CommandError("Give the ids of messages, or else a filter or --all: not both.", returncode=2)
+def _argument(text: str) -> tuple[str, Any]:
+    try:
+        return rehearsing.argument(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def _query(one: rehearsing.Query, width: int | None) -> str:
+    head, sql = f"  {lasted(one.seconds):>8}  {one.database}  ", " ".join(one.sql.split())
+    return head + (cut(sql, max(20, width - len(head))) if width else printable(sql))
+
+
+def _debug(error: BaseException) -> None:
+    """Open the debugger where an exception was raised."""
+    pdb.post_mortem(error.__traceback__)
 
 
 class _Known:

@@ -139,6 +139,13 @@ class InspectContract(Contract):
         assert names(claim(queue)) == ["much later"]
         assert len(queue.complete(leases)) == 4
 
+    def test_what_several_promote_at_once_is_promoted_once(self):
+        queue = self.queue("inspect")
+        made = put(queue, *map(str, range(20)), delay=60)
+        ids = [one.id for one in made.values()]
+        assert sum(together(*[lambda: queue.promote(ids)] * 4, last=queue.close)) == 20
+        assert sorted(names(claim(queue, 20))) == sorted(made)
+
     def test_what_is_promoted_has_its_priority(self):
         queue = self.queue("inspect", "priority")
         put(queue, "ready")

@@ -125,6 +125,12 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
             id = self._one(number, READY, DELAYED, LEASED, FAILED)
             assert self.queue.amend(id, was, data) == self.model.amend(id, was, data)
 
+        @precondition(lambda self: self.model.ids(DELAYED))
+        @rule(number=numbers)
+        def promote(self, number: int) -> None:
+            id = self._one(number, DELAYED, LEASED)
+            assert self.queue.promote([id, id]) == self.model.promote(id)
+
         @precondition(lambda self: self.model.known)
         @rule(number=numbers)
         def remove(self, number: int) -> None:

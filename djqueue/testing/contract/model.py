@@ -78,7 +78,7 @@ class Model:
             self.marks[guard.key] = decision.mark or mark
             if not decision.accept:
                 return False
-            one = replace(one, delay=decision.delay or one.delay)
+            one = replace(one, run_at=0.0, delay=decision.delay) if decision.delay else one
         if one.lane:
             self.gates[one.lane] = gate = Gate.read(one.gate)
             self.gates |= {gate.parent: gate.parent_gate} if gate.parent_gate else {}
@@ -204,6 +204,14 @@ class Model:
         if waits:
             self.known[id].entry = replace(self.known[id].entry, priority=priority)
         return waits
+
+    def promote(self, id: str) -> bool:
+        delayed = self.state(id) == DELAYED
+        if delayed:
+            known = self.known[id]
+            known.state = READY
+            known.place = self._last() if known.place[0] > ON_ARRIVAL + self.now else known.place
+        return delayed
 
     def drop(self, ids: list[str]) -> int:
         waiting = [id for id in ids if self.state(id) in (READY, DELAYED)]

@@ -48,6 +48,11 @@ class WakeContract(LaneSuite):
         fill(queue, "a", "1")
         self._woken(queue, queue, lambda: queue.resume_lane("a"))
 
+    def test_a_nap_ends_when_an_operator_makes_work_due(self):
+        queue = self.queue("inspect")
+        ids = [one.id for one in put(queue, "later", delay=3600).values()]
+        self._woken(queue, queue, lambda: queue.promote(ids))
+
     def test_a_nap_without_work_lasts(self):
         queue = self.queue()
         started = queue.now()

@@ -1,0 +1,78 @@
+"""``django-admin queue_explain``: why a message does not run, or a queue does not move, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from djqueue.backends.base import BaseQueue
+from djqueue.management.base import OperatorCommand
+from djqueue.management.selecting import not_one
+from djqueue.management.tables import asking, chosen, of_each, printable, width_of
+from djqueue.operations import messages
+from djqueue.operations.explaining import UNKNOWN, Explanation, as_object, explain, explain_message, explain_queue
+
+
+class Command(OperatorCommand):
+    help = (
+        "Says why messages do not run, or what became of them: paused, throttled, not due, behind another message, "
+        "held by a consumer, unknown to all consumers, failed, cancelled, done. Without ids it says why queues do not "
+        "move."
+    )
+    examples = """
+        manage.py queue_explain                    every queue
+        manage.py queue_explain -q mail
+        manage.py queue_explain 01d4f3a9           a message, by its id or a part of it
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("ids", nargs="*", metavar="id", help="of a message: whole, or a part if it has not ended")
+        help = "look only into this queue; may be repeated (default: all)"
+        parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
+        parser.add_argument("--json", action="store_true", help="as JSON: a list of objects")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        queues = chosen(options["queues"])
+        if options["ids"]:
+            found = [_message(queues, id) for id in dict.fromkeys(options["ids"])]
+            failures: list[str] = []
+        else:
+            found, failures = of_each(queues, lambda queue: [explain_queue(queue)])
+        if options["json"]:
+            self.stdout.write(json.dumps([as_object(one) for one in found]))
+        else:
+            self.stdout.write("\n\n".join(self._text(one, named=bool(options["ids"])) for one in found))
+        if unknown := [one.subject for one in found if one.state == UNKNOWN]:
+            failures = [f"Not known: {', '.join(unknown)}"]
+        if failures:
+            raise CommandError("\n".join(failures))
+
+    def _text(self, one: Explanation, named: bool) -> str:
+        about = ", ".join(filter(None, [one.command, f"queue {one.queue}" if one.queue and named else ""]))
+        head = f"{one.subject}: {one.state}{f' ({about})' if about else ''}"
+        lines = [self.paint(printable(head), "MIGRATE_HEADING")]
+        for reason in one.reasons:
+            lines += self._wrapped("  ", reason.text)
+            lines += [self.paint(line, "HTTP_INFO") for line in self._wrapped("    ", reason.advice)]
+        return "\n".join(lines)
+
+    def _wrapped(self, indent: str, text: str) -> list[str]:
+        width = width_of(self.stdout)
+        if width is None or not text:
+            return [indent + printable(text)] if text else []
+        form: Any = {"break_long_words": False, "break_on_hyphens": False}
+        return textwrap.wrap(printable(text), width, initial_indent=indent, subsequent_indent=indent, **form)
+
+
+def _message(queues: list[BaseQueue], id: str) -> Explanation:
+    """Of a message by its id, or by a part of it if it waits, runs or has failed."""
+    visible = {queue.alias: queue for queue in queues if "inspect" in queue.features}
+    with asking(queues[0]):
+        [found] = messages.found_by([*visible.values()], [id]).values()
+        if len(found) > 1:
+            raise not_one(queues, {id: found})
+        return explain_message(visible[found[0].queue], found[0]) if found else explain(id, queues)

@@ -1,0 +1,243 @@
+"""``django-admin queue_messages``: which messages wait, run or have failed, and what is to become of them."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
+
+from django.core.management.base import CommandError
+
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import DELAYED, FAILED
+from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
+from djqueue.management.base import VerbCommand, asks, refuse_none_or_both
+from djqueue.management.selecting import by_id, by_ids
+from djqueue.management.tables import (
+    able,
+    asking,
+    chosen,
+    cut,
+    cut_start,
+    limit,
+    number,
+    of_each,
+    table,
+    width_of,
+)
+from djqueue.operations import failed, messages
+from djqueue.operations.messages import RUNNING, STATES, WAITING, Filter, Message
+from djqueue.utils import priority
+from djqueue.wiring import queues as all_queues
+
+VERBS = {
+    "list": "the messages, a line for each",
+    "show": "one message with what went wrong at its attempts",
+    "cancel": "cancel what waits, and ask what runs to stop; results and the history say so",
+    "remove": "delete messages without a trace",
+    "run-now": "let delayed messages be due now",
+    "reprioritise": "give messages that wait another priority",
+    "requeue": "put failed messages back into their queues, with their counts of attempts at zero",
+    "move": "move messages that wait to another queue, where they are new",
+}
+WHICH = "They are those of the ids given, or those that a filter selects, or with --all all of them."
+
+
+class Action(NamedTuple):
+    """A verb that changes messages."""
+
+    done: str
+    states: tuple[str, ...]
+    """The states of the messages that it is for."""
+    change: Callable[..., int]
+
+
+ACTIONS = {
+    "cancel": Action("cancelled or asked to stop", (*WAITING, RUNNING), messages.cancel),
+    "remove": Action("removed", (*WAITING, FAILED), messages.remove),
+    "run-now": Action("due now", (DELAYED,), messages.run_now),
+    "reprioritise": Action("reprioritised", WAITING, messages.reprioritise),
+    "requeue": Action("requeued", (FAILED,), messages.requeue),
+    "move": Action("moved", WAITING, messages.move),
+}
+
+
+class Command(VerbCommand):
+    verbs, more = VERBS, dict.fromkeys(ACTIONS, WHICH)
+    help = (
+        "Looks at the messages that are ready, delayed, running or failed, and changes them. Arguments are not "
+        "decoded, but for 'show --arguments'."
+    )
+    examples = """
+        manage.py queue_messages list -q mail                     what is in this queue
+        manage.py queue_messages list --state delayed --command charge
+        manage.py queue_messages show 01d4f3a9 --arguments
+        manage.py queue_messages run-now 01d4f3a9                 do not wait for its retry
+        manage.py queue_messages cancel --command 'shop.*' --older 2h
+        manage.py queue_messages reprioritise --priority 9 --command charge
+        manage.py queue_messages move --to slow --command resize  run it elsewhere
+        manage.py queue_messages remove --help                    the options of a verb
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        of = self.add_verbs(parser)
+        for verb, one in of.items():
+            help = "only of this queue; may be repeated (default: all)"
+            one.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
+            states = ACTIONS[verb].states if verb in ACTIONS else STATES
+            if verb != "show":
+                Filter.add_arguments(one)
+            if verb != "show" and len(states) > 1:
+                help = "only what is in this state; may be repeated"
+                one.add_argument("--state", action="append", choices=states, dest="states", help=help)
+        self._add_looking(of)
+        for verb in ACTIONS:
+            self._add_changing(of[verb])
+        of["reprioritise"].add_argument("--priority", type=int, required=True, metavar="NUMBER", help="higher is first")
+        of["move"].add_argument("--to", required=True, metavar="ALIAS", help="the queue to move them to")
+
+    def _add_looking(self, of: dict[str, ArgumentParser]) -> None:
+        of["list"].add_argument("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
+        of["list"].add_argument("--full-ids", action="store_true", help="whole ids, instead of their ends")
+        of["show"].add_argument("id", help=failed.AN_ID)
+        help = "with the arguments of the call, decoded if the signature is good; sensitive ones are masked"
+        of["show"].add_argument("--arguments", action="store_true", help=help)
+        for verb in ("list", "show"):
+            of[verb].add_argument("--json", action="store_true", help="as JSON, with whole ids")
+
+    def _add_changing(self, one: ArgumentParser) -> None:
+        one.add_argument("ids", nargs="*", metavar="id", help=failed.AN_ID)
+        one.add_argument("--all", action="store_true", help="every message in the queues chosen")
+        one.add_argument("--dry-run", action="store_true", help="say how many, and leave them as they are")
+        asks(one, "a filter or --all changes messages")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        refusal = "The messages of {} cannot be looked at: its backend cannot 'inspect'."
+        queues, others = able(chosen(options["queues"]), "inspect", refusal, asked_for=bool(options["queues"]))
+        if others:
+            self.stderr.write(f"Left out, as their backends cannot 'inspect': {others}.")
+        if options["verb"] in ACTIONS:
+            self._change(queues, options["verb"], options)
+        else:
+            getattr(self, f"_{options['verb']}")(queues, options)
+
+    # ---- the verbs that look
+
+    def _list(self, queues: list[BaseQueue], options: dict) -> None:
+        most, asked = options["limit"], Filter(options)
+        states = options["states"] or STATES
+        found, failures = of_each(queues, lambda queue: islice(messages.messages_of(queue, states, asked), most + 1))
+        if options["json"]:
+            self.stdout.write(json.dumps([messages.as_object(one) for one in found[:most]]))
+        elif found:
+            self._table(found[:most], options["full_ids"], several=len(queues) > 1)
+            if len(found) > most:
+                self.stdout.write("… and more: see --limit, or queue_stats for how many there are")
+        elif not failures:
+            selected = asked or options["states"]
+            self.stdout.write("No message matches." if selected else "There are no messages.")
+        if failures:
+            raise CommandError("\n".join(failures))
+
+    def _table(self, found: Sequence[Message], full_ids: bool, several: bool) -> None:
+        now = {}
+        for queue in {one.queue: all_queues[one.queue] for one in found}.values():
+            with asking(queue):
+                now[queue.alias] = queue.now()
+        without = [*messages.empty_columns(found), *(() if several else ("queue",))]
+        cuts = {"about": cut, "lane": cut_start, "command": cut_start}
+        form: Any = {"cuts": cuts, "width": width_of(self.stdout)}
+        rows = messages.rows(found, now, full_ids)
+        right = ("age", "attempts", "priority")
+        self.stdout.write(table(messages.HEAD, rows, right, without=without, paint=self.paint, **form))
+
+    def _show(self, queues: list[BaseQueue], options: dict) -> None:
+        queue, one = by_id(queues, options["id"])
+        call, problem = failed.call_of(queue, one.record) if options["arguments"] else ("", "")
+        if options["json"]:
+            more = {"call": call or None, "call_error": problem or None} if options["arguments"] else {}
+            self.stdout.write(json.dumps(messages.full_object(one) | more))
+        else:
+            said = {"call": call or f"cannot be shown: {problem}"} if options["arguments"] else {}
+            self.stdout.write(messages.page(one, said, self.paint))
+
+    # ---- the verbs that change
+
+    def _change(self, queues: list[BaseQueue], verb: str, options: dict) -> None:
+        asked = Filter(options)
+        refuse_none_or_both(options["ids"], asked or options["all"] or options.get("states"))
+        how = self._how(verb, options)
+        if options["ids"]:
+            self._change_known(queues, verb, options, how)
+        else:
+            self._change_selected(queues, verb, options, asked, how)
+
+    def _how(self, verb: str, options: dict) -> dict[str, Any]:
+        """What the verb is given beside the messages. Raises CommandError for what cannot be."""
+        try:
+            if verb == "reprioritise":
+                return {"priority": priority(options["priority"])}
+            if verb == "move":
+                [there] = chosen([options["to"]])
+                return {"to": there.alias}
+        except ValueError as error:
+            raise CommandError(f"--priority: {error}", returncode=2) from None
+        return {}
+
+    def _change_known(self, queues: list[BaseQueue], verb: str, options: dict, how: dict[str, Any]) -> None:
+        action, found = ACTIONS[verb], by_ids(queues, options["ids"])
+        if misfits := [one for _, one in found if one.state not in action.states]:
+            told = "\n".join(f"{one.id} is {one.state}" for one in misfits)
+            raise CommandError(f"{verb} is for messages that are {' or '.join(action.states)}:\n{told}")
+        if options["dry_run"]:
+            return self.stdout.write(f"{number(len(found))} would be {action.done}")
+        changed = 0
+        for queue in queues:
+            if ids := [one.id for own, one in found if own is queue]:
+                changed += self._changed(queue, action, ids, how)
+        self.stdout.write(f"{number(changed)} {action.done}")
+        if changed < len(found):
+            raise CommandError(f"{len(found) - changed} could not be {action.done}: they have moved on meanwhile.")
+
+    def _change_selected(
+        self, queues: list[BaseQueue], verb: str, options: dict, asked: Filter, how: dict[str, Any]
+    ) -> None:
+        action = ACTIONS[verb]
+        states = options.get("states") or [one for one in action.states if one != FAILED or verb == "requeue"]
+        found = partial(_selected, states=states, asked=asked, but=how.get("priority"))
+        counts = {queue: sum(1 for _ in found(queue)) for queue in queues}
+        total = sum(counts.values())
+        where = ", ".join(f"{number(count)} in {queue.alias}" for queue, count in counts.items() if count)
+        if options["dry_run"] or not total:
+            return self.stdout.write(f"{number(total)} would be {action.done}{f': {where}' if where else ''}")
+        what = f"{number(total)} {'message' if total == 1 else 'messages'} would be {action.done}: {where}."
+        if not self.confirmed(what, options["interactive"]):
+            return None
+        changed, how = 0, how | {"what": str(asked) or f"all that is {' or '.join(states)}"}
+        progress = self.progress(total)
+        for queue, count in counts.items():
+            ids = (one.id for one in islice(found(queue), count))
+            told = {"progress": lambda done, before=changed: progress(before + done)}
+            changed += self._changed(queue, action, ids, how | told)
+        return self.stdout.write(f"{number(changed)} {action.done}")
+
+    def _changed(self, queue: BaseQueue, action: Action, ids: Any, how: dict[str, Any]) -> int:
+        with asking(queue):
+            try:
+                return action.change(queue, ids, **how)
+            except (InvalidMessage, UnknownCommand, NotSupported, ValueError) as error:
+                raise CommandError(f"A message of {queue.alias!r} cannot be {action.done}: {error}") from error
+
+
+def _listed(queues: Sequence[BaseQueue], states: Sequence[str], asked: Filter) -> Iterator[Message]:
+    for queue in queues:
+        with asking(queue):
+            yield from messages.messages_of(queue, states, asked)
+
+
+def _selected(queue: BaseQueue, states: Sequence[str], asked: Filter, but: int | None) -> Iterator[Message]:
+    """The messages of a queue that are selected, without those that have the priority that they are to get."""
+    return (one for one in _listed([queue], states, asked) if one.priority != but or but is None)

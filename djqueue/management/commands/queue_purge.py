@@ -1,0 +1,41 @@
+"""``django-admin queue_purge``: deletes all that waits in queues, or has failed."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from djqueue.management.base import OperatorCommand, asks
+from djqueue.management.tables import asking, chosen, count, number
+from djqueue.operations import purging
+
+
+class Command(OperatorCommand):
+    help = (
+        "Deletes all messages that wait in a queue, due or not. What runs goes on, and what has failed stays, unless "
+        "--failed is given: then only what has failed is deleted. It asks first."
+    )
+    examples = """
+        manage.py queue_purge -q mail
+        manage.py queue_purge -q mail --failed --no-input
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        help = "the queue; may be repeated"
+        parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", required=True, help=help)
+        parser.add_argument("--failed", action="store_true", help="delete what has failed instead")
+        asks(parser, "messages are deleted")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        queues, failed = chosen(options["queues"]), options["failed"]
+        told = []
+        for queue in queues:
+            with asking(queue):
+                there, capped = purging.count(queue, failed), queue.stats().capped
+            told.append(f"{count(there, capped)} in {queue.alias}")
+        what = f"All that {'has failed' if failed else 'waits'} will be deleted: {', '.join(told)}."
+        if self.confirmed(what, options["interactive"]):
+            for queue in queues:
+                with asking(queue):
+                    deleted = purging.purge(queue, failed)
+                self.stdout.write(f"{number(deleted)} deleted in {queue.alias}")

@@ -1,0 +1,108 @@
+"""``django-admin queue_schedules``: when schedules tick, and what became of the last tick; runs and removes them."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from djqueue.backends.base import BaseQueue
+from djqueue.management.base import OperatorCommand
+from djqueue.management.tables import (
+    NONE,
+    Cell,
+    chosen,
+    cut,
+    cut_start,
+    moment,
+    of_each,
+    printable,
+    table,
+    told,
+    width_of,
+)
+from djqueue.operations.schedules import Schedule, remove, run_now, schedules
+from djqueue.utils import short_names
+
+HEAD = ("schedule", "queue", "command", "timetable", "next", "last", "paused")
+ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
+
+
+class Command(OperatorCommand):
+    help = """
+        Shows the periodic commands and the schedules that were made at run time: when each is due next, when it was
+        last, and what became of that message. queue_pause --schedule pauses one, queue_resume --schedule resumes it.
+    """
+    examples = """
+        manage.py queue_schedules
+        manage.py queue_schedules --run shop.commands.nightly     send its call now, too
+        manage.py queue_schedules --remove "report for 7"
+    """
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
+        add("--json", action="store_true", help="as JSON: a list of objects, with times in epoch seconds")
+        verbs = parser.add_mutually_exclusive_group()
+        verbs.add_argument("--run", metavar="NAME", help="send its call now, beside its ticks")
+        verbs.add_argument("--remove", metavar="NAME", help="remove a schedule that was made at run time")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["run"] is not None:
+            with told():
+                result = run_now(options["run"])
+            self.stdout.write(f"{result.id} is in the queue {result.queue_name}")
+        elif options["remove"] is not None:
+            with told():
+                removed = remove(options["remove"])
+            if not removed:
+                raise CommandError(f"There is no schedule {options['remove']!r} that was made at run time.")
+            self.stdout.write(f"{printable(options['remove'])} is removed")
+        else:
+            self._list(chosen(options["queues"]), options["json"])
+
+    def _list(self, queues: list[BaseQueue], as_json: bool) -> None:
+        found, failures = of_each(queues, lambda queue: schedules([queue]))
+        if as_json:
+            self.stdout.write(json.dumps([asdict(one) | {"outcome": one.outcome or None} for one in found]))
+        elif found:
+            says = {
+                "queue": len(queues) > 1,
+                "command": any(one.made for one in found),
+                "paused": any(one.pause for one in found),
+            }
+            without = [name for name, is_said in says.items() if not is_said]
+            cuts = {"schedule": cut_start, "command": cut_start, "timetable": cut, "paused": cut}
+            form: Any = {"cuts": cuts, "spared": "schedule", "width": width_of(self.stdout)}
+            self.stdout.write(table(HEAD, _rows(found), without=without, paint=self.paint, **form))
+        elif not failures:
+            self.stdout.write("There are no schedules.")
+        if failures:
+            raise CommandError("\n".join(failures))
+
+
+def _rows(found: Sequence[Schedule]) -> list[list[str]]:
+    names = short_names({name for one in found for name in ([one.command] if one.made else [one.name])})
+    return [
+        [
+            Cell.of(printable(one.name if one.made else names[one.name]), "SQL_KEYWORD"),
+            printable(one.queue),
+            names[one.command] if one.made else NONE,
+            printable(one.timetable),
+            moment(one.next),
+            Cell.of(f"{moment(one.last)} {one.outcome}".rstrip(), ROLES.get(one.outcome, "")),
+            _paused(one),
+        ]
+        for one in found
+    ]
+
+
+def _paused(one: Schedule) -> str:
+    if one.pause is None:
+        return NONE
+    why = f": {one.pause.why}" if one.pause.why else ""
+    return Cell.of(printable(f"since {moment(one.pause.since)} by {one.pause.by}{why}"), "WARNING")

@@ -1,0 +1,142 @@
+"""Schedules for operators: when each ticks next, what became of its last tick, and what can be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from djqueue import schedules as made_schedules
+from djqueue.backends.base import BaseQueue
+from djqueue.consumer.scheduler import PeriodicPlan, ScheduleTracker, Tracker
+from djqueue.discovery import autodiscover
+from djqueue.enqueueing import producer
+from djqueue.enqueueing.command import Call, Command, PeriodicCommand
+from djqueue.exceptions import QueueError
+from djqueue.operations.actions import record
+from djqueue.policies.policy import Policy
+from djqueue.registry import registry
+from djqueue.results import UNKNOWN, Result
+from djqueue.running import pauses
+from djqueue.running.pauses import SCHEDULE, Pause, Pauses
+from djqueue.timetables import Ticking
+from djqueue.utils import near
+from djqueue.wiring import queues as all_queues
+
+EVERY_MINUTE = "asked every minute"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A periodic command, or a schedule that was made at run time. Moments are epoch seconds by the store's clock."""
+
+    name: str
+    queue: str
+    """The alias of its queue."""
+    command: str
+    timetable: str
+    """When it ticks, in words or as code."""
+    made: bool
+    """Whether it was made at run time, by ``schedules.add``."""
+    missed: str
+    """What becomes of ticks at which no consumer ran: ``latest``, ``skip`` or ``all``."""
+    next: float | None
+    """Its next tick, by this machine's clock; None if there is none, or if it is asked every minute."""
+    last: float | None
+    """Its last tick that was looked at; None if no consumer has served it yet."""
+    outcome: str
+    """What became of the message of that tick: a status as results have it; "" if nothing is known of it."""
+    pause: Pause | None
+    """By whom it is paused, since when and why; None if it is not."""
+
+
+def schedules(queues: Sequence[BaseQueue] | None = None) -> list[Schedule]:
+    """The schedules of these queues, all by default, by queue and name."""
+    autodiscover()
+    chosen = [all_queues[alias] for alias in all_queues] if queues is None else queues
+    return [one for queue in chosen for one in sorted(_of_queue(queue), key=lambda one: one.name)]
+
+
+def run_now(name: str, by: str = "") -> Result:
+    """Send the call of a schedule, beside its ticks; of a periodic command the last part of its name will do.
+
+    Raises QueueError for a name that is not known.
+    """
+    command, call, policy = _call_of(name)
+    [result] = producer.send(command, [command.prepared_anew(call, policy)])
+    record(all_queues[result.queue_name], "run schedule", name, 1, by)
+    return result
+
+
+def remove(name: str, by: str = "") -> bool:
+    """Remove a schedule that was made at run time; whether there was one. Raises QueueError for a periodic command."""
+    autodiscover()
+    if any(one.name == name for one in registry.periodic()):
+        raise QueueError(f"{name} is declared in the code: remove it there, or pause it.")
+    where = next((one.queue_name for one in made_schedules.list() if one.name == name), "")
+    removed = made_schedules.remove(name)
+    if removed and where:
+        record(all_queues[where], "remove schedule", name, 1, by)
+    return removed
+
+
+def _call_of(name: str) -> tuple[Command[..., Any], Call, Policy]:
+    """What a schedule sends. Raises QueueError for a name that is not known, UnknownCommand, InvalidMessage."""
+    autodiscover()
+    periodic = {one.name: cast("Command[..., Any]", one) for one in registry.periodic()}
+    alike = [one for one in periodic if one.endswith(f".{name}")]
+    name = alike[0] if len(alike) == 1 else name
+    if name in periodic:
+        return periodic[name], Call(), periodic[name].policy
+    made = {one.name: one for one in made_schedules.list()}
+    if name not in made:
+        known = [*periodic, *made]
+        raise QueueError(f"There is no schedule {name!r}: {near(name, known) if known else 'there are none.'}")
+    command = cast("Command[..., Any]", registry.find(made[name].command))
+    return command, Call(*made[name].call), made[name].policy(command)
+
+
+def _of_queue(queue: BaseQueue) -> Iterator[Schedule]:
+    keeps = "facts" in queue.features
+    paused = pauses.read(queue.store.shared) if keeps else Pauses()
+    for command in registry.periodic():
+        if command.policy.queue_name == queue.alias and isinstance(command, PeriodicCommand):
+            tracker: Tracker = PeriodicPlan(command, _never_paused)
+            when, rule = command.validate_datetime, command.rule.missed
+            upcoming = when.next(datetime.now(UTC)) if isinstance(when, Ticking) else None
+            timetable = str(when) if isinstance(when, Ticking) else EVERY_MINUTE
+            yield _seen(queue, tracker, paused, command.name, timetable, False, rule, upcoming)
+    for one in made_schedules.list(queue.alias) if keeps else ():
+        tracker = ScheduleTracker(one, False, None, _never_paused)
+        yield _seen(queue, tracker, paused, one.command, str(one.timetable), True, one.plan.rule.missed, one.next)
+
+
+def _never_paused(queue: BaseQueue, name: str) -> bool:
+    return False
+
+
+def _seen(
+    queue: BaseQueue,
+    tracker: Tracker,
+    paused: Pauses,
+    command: str,
+    timetable: str,
+    made: bool,
+    missed: str,
+    upcoming: datetime | None,
+) -> Schedule:
+    last = _last_tick(queue, tracker)
+    status = UNKNOWN if last is None else Result(tracker.id_of(last), command, queue.alias).status
+    pause = paused.find(SCHEDULE, tracker.name, queue, queue.now()) if paused else None
+    moments = (None if upcoming is None else upcoming.timestamp(), None if last is None else last.timestamp())
+    outcome = "" if status == UNKNOWN else status
+    return Schedule(tracker.name, queue.alias, command, timetable, made, missed, *moments, outcome, pause)
+
+
+def _last_tick(queue: BaseQueue, tracker: Tracker) -> datetime | None:
+    kept = queue.store.get(tracker.key) if "facts" in queue.features else None
+    try:
+        return None if kept is None else datetime.fromisoformat(kept.decode()).astimezone(UTC)
+    except (ValueError, OverflowError):  # not written by djqueue
+        return None
