@@ -15,6 +15,7 @@ _NAMES = {
     "djqueue.operations.consumers": "consumers forget named quiet resume_consumer stop",
     "djqueue.operations.explaining": "Explanation Reason explain explain_queue",
     "djqueue.operations.health": "Limit Problem health",
+    "djqueue.operations.lanes": "lanes_of pause_lane resume_lane",
     "djqueue.operations.messages": "cancel find_message messages_of move remove reprioritise requeue run_now",
     "djqueue.operations.pausing": "pause pauses resume",
     "djqueue.operations.purging": "purge",
@@ -40,10 +41,12 @@ __all__ = [
     "find_message",
     "forget",
     "health",
+    "lanes_of",
     "messages_of",
     "move",
     "named",
     "pause",
+    "pause_lane",
     "pauses",
     "purge",
     "quiet",
@@ -53,6 +56,7 @@ __all__ = [
     "requeue",
     "resume",
     "resume_consumer",
+    "resume_lane",
     "run_now",
     "schedules",
     "stop",
@@ -63,6 +67,7 @@ if TYPE_CHECKING:
     from djqueue.operations.consumers import consumers, forget, named, quiet, resume_consumer, stop
     from djqueue.operations.explaining import Explanation, Reason, explain, explain_queue
     from djqueue.operations.health import Limit, Problem, health
+    from djqueue.operations.lanes import lanes_of, pause_lane, resume_lane
     from djqueue.operations.messages import (
         cancel,
         find_message,

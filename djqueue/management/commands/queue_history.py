@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from heapq import merge
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -34,23 +34,14 @@ from djqueue.management.tables import (
     width_of,
 )
 from djqueue.operations.failed import AN_ID, LEAST_PART, add_filter, is_named, is_part, short_ids
+from djqueue.operations.history import Row, ended_messages
 from djqueue.running.history import STATUSES, Ended, read
 from djqueue.utils import short_names
 
 HEAD = ("id", "queue", "command", "status", "ended", "ran", "attempts", "worker", "error")
-PAGE = 10_000
-"""Records per call, after a first one for as many as are shown: a backend may look at all of them for each page."""
 LATE = 3600.0
 """Seconds by which a message may have been settled after its end, as its store was away: records come in that order."""
 ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
-
-
-class Row(NamedTuple):
-    """What became of one message."""
-
-    queue: BaseQueue
-    id: str
-    ended: Ended
 
 
 class Command(OperatorCommand):
@@ -128,10 +119,7 @@ def _records(queue: BaseQueue, id: str | None, first: int) -> Iterator[Row]:
     if id and (record := queue.history_of(id)) is not None:
         yield Row(queue, id, read(record))
         return
-    page = queue.history(min(first, PAGE))
-    while page:
-        yield from (Row(queue, row.id, read(row.record)) for row in page)
-        page = queue.history(PAGE, page[-1].cursor)
+    yield from ended_messages(queue, first)
 
 
 def _is_wanted(row: Row, options: dict[str, Any]) -> bool:

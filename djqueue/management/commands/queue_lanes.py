@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import textwrap
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from functools import cache, partial
 from itertools import islice
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.core.management.base import CommandError
 
 from djqueue import conf
-from djqueue.backends.base import PAGE, BaseQueue
-from djqueue.backends.entries import LaneRecord
-from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
+from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import (
     NONE,
@@ -34,6 +31,7 @@ from djqueue.management.tables import (
     table,
     width_of,
 )
+from djqueue.operations.lanes import BUSY, PAUSED, Lane, is_held, lanes_of, pause_lane, records, resume_lane
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import ThrottledQueue
 from djqueue.utils import nearest
@@ -44,8 +42,7 @@ MOST_LOOKED_AT = 1000
 """Lanes among which the name that was meant is looked for."""
 MOST_REASONS = 5
 """Reasons that are said below a table which is too narrow for them."""
-ROLES = {"paused": "ERROR", "busy": "WARNING"}
-EMPTY = "empty"
+ROLES = {PAUSED: "ERROR", BUSY: "WARNING"}
 
 
 class Command(OperatorCommand):
@@ -124,7 +121,7 @@ class Command(OperatorCommand):
             forced = "Nothing is paused; --force pauses a lane of this name all the same."
             raise CommandError(f"{printable(problem)} {forced}")
         with asking(queue):
-            queue.pause_lane(name, reason or "paused by hand")
+            pause_lane(queue, name, reason or "")
         self.stdout.write(f"{printable(name)} is paused")
 
     def _resume(self, queues: list[BaseQueue], name: str) -> None:
@@ -154,7 +151,7 @@ def _unknown(queue: BaseQueue, name: str) -> str:
     with asking(queue):
         if queue.lane(name) is not None:
             return ""
-        lanes = [lane.name for lane in islice(_records(queue), MOST_LOOKED_AT)]
+        lanes = [lane.name for lane in islice(records(queue), MOST_LOOKED_AT)]
     prefix = conf.get("QUEUE_LANE_PREFIX")
     known = [lane for command in registry for lane in _lanes_of(command, prefix)]
     if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):
@@ -197,65 +194,23 @@ def _meant(name: str, known: list[str]) -> str | None:
     return ends[0] if ends else nearest(name, known)
 
 
-class Shown(NamedTuple):
-    """A lane, its state as shown, and the seconds until it is ready by itself, if time decides that."""
-
-    queue: BaseQueue
-    lane: LaneRecord
-    state: str
-    opens: float | None
-
-
-def _lanes(queues: list[BaseQueue]) -> Iterator[Shown]:
-    """Each lane of each queue, page by page."""
+def _lanes(queues: list[BaseQueue]) -> Iterator[Lane]:
     for queue in queues:
         with asking(queue):
-            now, lines = queue.now(), cache(partial(_lines, queue))
-            for lane in _records(queue):
-                state = _state(lane, lines)
-                opens = lane.opens - now if lane.opens and state != EMPTY else None
-                yield Shown(queue, lane, state, opens)
-
-
-def _records(queue: BaseQueue) -> Iterator[LaneRecord]:
-    after = None
-    while page := queue.lanes(PAGE, after):
-        yield from page
-        after = page[-1].cursor
-
-
-def _lines(queue: BaseQueue) -> set[str]:
-    """The parent lanes in which other lanes are queued."""
-    return {lane.parent for lane in _records(queue) if lane.state == LANE_QUEUED}
-
-
-def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
-    """The state as shown. A busy lane waits for entries in flight; an empty one only remembers entries that left it.
-
-    A ready lane has entries of its own, or other lanes queued in it.
-    """
-    if lane.paused_reason:
-        return "paused"
-    if lane.waiting or lane.in_flight or lane.state in (LANE_READY, LANE_QUEUED):
-        return "busy" if lane.state == LANE_CLOSED else lane.state
-    if lane.state == LANE_SCHEDULED and not lane.parent and lane.name in lines():
-        return LANE_SCHEDULED  # only entries of lanes within it wait, and these are not counted
-    return EMPTY
+            yield from lanes_of(queue)
 
 
 def _is_held(queue: BaseQueue, name: str) -> bool:
-    """Whether its record shows that it is held: a busy or empty lane may be held for a time too."""
     with asking(queue):
-        lane = queue.lane(name)
-    return lane is not None and (bool(lane.paused_reason) or lane.state == LANE_SCHEDULED)
+        return is_held(queue, name)
 
 
 def _resume_in(queue: BaseQueue, name: str) -> bool:
     with asking(queue):
-        return queue.resume_lane(name)
+        return resume_lane(queue, name)
 
 
-def _row(shown: Shown) -> list[str]:
+def _row(shown: Lane) -> list[str]:
     queue, lane, state, opens = shown
     wait = NONE if opens is None else duration(max(0.0, opens))
     names = [printable(lane.name), printable(queue.alias)]
@@ -271,7 +226,7 @@ def _cut_reasons(rows: list[list[str]], shown: str, width: int | None) -> Iterat
         yield "\n" + textwrap.fill(f"{lane}: {reason}", width or 0, subsequent_indent="  ")
 
 
-def _object(shown: Shown) -> dict:
+def _object(shown: Lane) -> dict:
     """What is known of a lane, for JSON."""
     queue, lane, state, opens = shown
     known = asdict(lane) | {"queue": queue.alias, "state": state, "opens": None if opens is None else lane.opens}

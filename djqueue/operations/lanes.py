@@ -1,0 +1,87 @@
+"""The lanes of queues for operators: which there are, why they do not run, and pausing and resuming one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import islice
+from math import inf
+from typing import NamedTuple
+
+from djqueue.backends.base import PAGE, BaseQueue
+from djqueue.backends.entries import LaneRecord
+from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
+from djqueue.operations.actions import record
+
+EMPTY, PAUSED, BUSY = "empty", "paused", "busy"
+BY_HAND = "paused by hand"
+
+
+class Lane(NamedTuple):
+    """A lane, its state as people see it, and the seconds until it is ready by itself, if time decides that."""
+
+    queue: BaseQueue
+    record: LaneRecord
+    state: str
+    """ready, scheduled, queued, busy, paused or empty."""
+    opens: float | None
+
+
+def lanes_of(queue: BaseQueue, most: float = inf) -> Iterator[Lane]:
+    """The lanes of a queue, by name; at most ``most`` of them, page by page."""
+    now, lines = queue.now(), cache(partial(_lines, queue))
+    found = records(queue)
+    for one in found if most == inf else islice(found, int(most)):
+        state = _state(one, lines)
+        yield Lane(queue, one, state, one.opens - now if one.opens and state != EMPTY else None)
+
+
+def records(queue: BaseQueue) -> Iterator[LaneRecord]:
+    """The lanes of a queue as it keeps them, page by page."""
+    after = None
+    while page := queue.lanes(PAGE, after):
+        yield from page
+        after = page[-1].cursor
+
+
+def is_held(queue: BaseQueue, name: str) -> bool:
+    """Whether its record shows that it is held: a busy or empty lane may be held for a time too."""
+    lane = queue.lane(name)
+    return lane is not None and (bool(lane.paused_reason) or lane.state == LANE_SCHEDULED)
+
+
+def pause_lane(queue: BaseQueue, name: str, why: str = "", by: str = "") -> bool:
+    """Let no further message of a lane run; whether it was not paused before. A later reason replaces an earlier."""
+    was = queue.lane(name)
+    queue.pause_lane(name, why or BY_HAND)
+    is_new = was is None or not was.paused_reason
+    if is_new:
+        record(queue, "pause", f"lane {name}", 1, by)
+    return is_new
+
+
+def resume_lane(queue: BaseQueue, name: str, by: str = "") -> bool:
+    """Let a lane go on that is paused, or held for a time; whether it was."""
+    was_held = queue.resume_lane(name)
+    if was_held:
+        record(queue, "resume", f"lane {name}", 1, by)
+    return was_held
+
+
+def _lines(queue: BaseQueue) -> set[str]:
+    """The parent lanes in which other lanes are queued."""
+    return {lane.parent for lane in records(queue) if lane.state == LANE_QUEUED}
+
+
+def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
+    """The state as shown. A busy lane waits for entries in flight; an empty one only remembers entries that left it.
+
+    A ready lane has entries of its own, or other lanes queued in it.
+    """
+    if lane.paused_reason:
+        return PAUSED
+    if lane.waiting or lane.in_flight or lane.state in (LANE_READY, LANE_QUEUED):
+        return BUSY if lane.state == LANE_CLOSED else lane.state
+    if lane.state == LANE_SCHEDULED and not lane.parent and lane.name in lines():
+        return LANE_SCHEDULED  # only entries of lanes within it wait, and these are not counted
+    return EMPTY
