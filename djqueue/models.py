@@ -190,3 +190,25 @@ class QueueHistory(models.Model):
 
     def __str__(self) -> str:
         return f"{self.queue}/{self.first_id}"
+
+
+class Dashboard(models.Model):
+    """No table: it gives the pages in the admin their place and their permissions."""
+
+    name = models.CharField(_("name"), max_length=COMMAND_LENGTH, primary_key=True)
+
+    class Meta:
+        managed = False
+        verbose_name = verbose_name_plural = _("dashboard")
+        default_permissions = ("view",)
+        permissions = [
+            ("view_arguments", _("Can view the arguments of messages")),
+            ("retry", _("Can retry messages that have failed")),
+            ("remove", _("Can cancel and remove messages, and purge queues")),
+            ("pause", _("Can pause and resume queues, commands, schedules, lanes and consumers")),
+            ("run", _("Can run messages and schedules now, and reprioritise and move messages")),
+            ("edit_schedules", _("Can remove schedules made at run time")),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

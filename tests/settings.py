@@ -62,9 +62,39 @@ ALIASES = json.loads(os.environ.get("DJQUEUE_SITE_DATABASES", "{}")) or ENGINES
 DATABASES |= {kind: server(kind) for kind in ENGINES if kind in ALIASES and available(kind)}
 find_driver(DATABASES)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "djqueue", "tests.app"]
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "djqueue",
+    "tests.app",
+]
 if django.VERSION < (6, 0) and find_spec("django_tasks"):
     INSTALLED_APPS.append("django_tasks")
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+"""In cookies, as a table more would cost each test that empties all tables."""
+STATIC_URL = "static/"
 SECRET_KEY = "only-for-the-tests-of-djqueue-0123456789-abcdefghijklmnopqrstuvwxyz"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 TIME_ZONE = "UTC"

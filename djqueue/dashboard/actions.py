@@ -1,0 +1,189 @@
+"""What can be done with queues, commands, schedules, lanes and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+
+from djqueue.dashboard import once
+from djqueue.dashboard.site import Site
+from djqueue.exceptions import QueueError
+from djqueue.management.tables import told
+from djqueue.operations import (
+    consumers,
+    forget,
+    lanes,
+    pause,
+    purging,
+    quiet,
+    resume,
+    resume_consumer,
+    stop,
+)
+from djqueue.operations.schedules import remove, run_now
+from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE
+from djqueue.utils import counted
+from djqueue.wiring import queues as all_queues
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a form says."""
+
+    name: str
+    """Of the command, schedule, lane or consumer; for a queue its alias."""
+    queue: str
+    """The alias of the queue that is meant; "" for all."""
+    why: str
+    by: str
+
+
+class Done(NamedTuple):
+    """What was done."""
+
+    text: str
+    changed: int = 1
+    """0 if there was nothing to do."""
+
+
+class Action(NamedTuple):
+    """Something that can be done."""
+
+    title: str
+    permission: str
+    do: Callable[[Given], Done]
+    question: Callable[[Given], str] | None = None
+    """What is asked before it is done."""
+
+
+def _pause(kind: str) -> Callable[[Given], Done]:
+    def do(given: Given) -> Done:
+        queue = given.queue or None if kind != QUEUE else None
+        is_new = pause(kind, given.name, queue, why=given.why, by=given.by)
+        return Done(f"The {kind} {given.name} is paused." if is_new else f"The {kind} {given.name} was paused before.")
+
+    return do
+
+
+def _resume(kind: str) -> Callable[[Given], Done]:
+    def do(given: Given) -> Done:
+        was = resume(kind, given.name, given.queue or None if kind != QUEUE else None, by=given.by)
+        return Done(f"The {kind} {given.name} is resumed." if was else f"The {kind} {given.name} was not paused.", was)
+
+    return do
+
+
+def _purge(failed: bool) -> Callable[[Given], Done]:
+    def do(given: Given) -> Done:
+        count = purging.purge(all_queues[given.name], failed, given.by)
+        what = "failed messages" if failed else "waiting messages"
+        return Done(f"About {counted(count, 'message')} deleted: the {what} of {given.name}.", count)
+
+    return do
+
+
+def _question_of_purge(failed: bool) -> Callable[[Given], str]:
+    def question(given: Given) -> str:
+        count = purging.count(all_queues[given.name], failed)
+        what = "that failed in" if failed else "that wait in"
+        return f"Delete about {counted(count, 'message')} {what} {given.name}, without a trace?"
+
+    return question
+
+
+def _order(order: Callable[[str, str], str], told: str) -> Callable[[Given], Done]:
+    def do(given: Given) -> Done:
+        return Done(told.format(order(given.name, given.by)))
+
+    return do
+
+
+def _question_of_stop(given: Given) -> str:
+    running = sum(one.busy for one in consumers() if one.name == given.name)
+    return f"Stop the consumer {given.name}, which runs {counted(running, 'message')}?"
+
+
+def _pause_lane(given: Given) -> Done:
+    is_new = lanes.pause_lane(all_queues[given.queue], given.name, given.why, given.by)
+    return Done(f"The lane {given.name} is paused." if is_new else f"The lane {given.name} was paused before.", is_new)
+
+
+def _resume_lane(given: Given) -> Done:
+    was = lanes.resume_lane(all_queues[given.queue], given.name, given.by)
+    return Done(f"The lane {given.name} is resumed." if was else f"The lane {given.name} was not held.", was)
+
+
+def _run_schedule(given: Given) -> Done:
+    result = run_now(given.name, given.by)
+    return Done(f"The call of {given.name} was enqueued: message {result.id}.")
+
+
+def _remove_schedule(given: Given) -> Done:
+    removed = remove(given.name, given.by)
+    return Done(f"The schedule {given.name} is removed." if removed else f"There is no schedule {given.name}.", removed)
+
+
+ACTIONS = {
+    **{f"pause_{kind}": Action("Pause", "pause", _pause(kind)) for kind in (QUEUE, COMMAND, SCHEDULE)},
+    **{f"resume_{kind}": Action("Resume", "pause", _resume(kind)) for kind in (QUEUE, COMMAND, SCHEDULE)},
+    "pause_lane": Action("Pause", "pause", _pause_lane),
+    "resume_lane": Action("Resume", "pause", _resume_lane),
+    "purge": Action("Purge", "remove", _purge(False), _question_of_purge(False)),
+    "purge_failed": Action("Purge", "remove", _purge(True), _question_of_purge(True)),
+    "quiet": Action("Quiet", "pause", _order(quiet, "Consumer {} was told to claim nothing more.")),
+    "resume_consumer": Action("Resume", "pause", _order(resume_consumer, "Consumer {} was told to claim again.")),
+    "stop": Action("Stop", "pause", _order(stop, "Consumer {} was told to stop."), _question_of_stop),
+    "forget": Action("Forget", "pause", _order(forget, "Consumer {} is shown no more.")),
+    "run_schedule": Action("Run now", "run", _run_schedule, lambda given: f"Enqueue the call of {given.name} now?"),
+    "remove_schedule": Action(
+        "Remove", "edit_schedules", _remove_schedule, lambda given: f"Remove the schedule {given.name}?"
+    ),
+}
+
+
+def act(site: Site, request: HttpRequest) -> HttpResponse:
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    action = ACTIONS.get(request.POST.get("action", ""))
+    if action is None:
+        notices.warning(request, "Nothing was done: this action is not known.")
+        return site.back(request)
+    site.demand(request, action.permission)
+    values = {name: request.POST.get(name, "") for name in ("name", "queue", "why")}
+    given = Given(**values, by=request.user.get_username())
+    with told():
+        try:
+            if action.question is not None and "confirmed" not in request.POST:
+                return _confirmation(site, request, action, given)
+            _do(site, request, action, given)
+        except (QueueError, ValueError) as error:
+            notices.error(request, str(error))
+    return site.back(request)
+
+
+def _confirmation(site: Site, request: HttpRequest, action: Action, given: Given) -> HttpResponse:
+    assert action.question is not None
+    hidden = [(name, request.POST.get(name, "")) for name in ("action", "name", "queue", "why", "next")]
+    context = {
+        "question": action.question(given),
+        "button": action.title,
+        "is_deletion": action.permission == "remove",
+        "hidden": hidden,
+        "number": once.new(),
+        "action_url": site.url("act"),
+        "back": request.POST.get("next", ""),
+    }
+    return site.show(request, "confirmation", context, "Are you sure?")
+
+
+def _do(site: Site, request: HttpRequest, action: Action, given: Given) -> None:
+    number, queues = request.POST.get("number", ""), [all_queues[alias] for alias in all_queues]
+    if number and not once.is_first(number, queues):
+        notices.info(request, "That was done already.")
+        return
+    done = action.do(given)
+    site.done(request, given.name, done.text, done.changed)

@@ -1,0 +1,32 @@
+"""The consumers: who lives, what each serves, and what it runs since when."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+
+from djqueue.dashboard.seeing import able, around, left_out
+from djqueue.dashboard.site import Site
+from djqueue.running.consumers import GONE, ConsumerRecord
+
+MOST_SHOWN = 200
+ORDER = ("running", "quiet", "stopping", GONE)
+
+
+def page(site: Site, request: HttpRequest) -> HttpResponse:
+    queues, others = able("facts")
+    seen = around(queues)
+    known = [*{one.name: one for one in seen.consumers}.values()]
+    context = {
+        "alive": sum(one.is_alive for one in known),
+        "gone": sum(not one.is_alive for one in known),
+        "consumers": sorted(known, key=_place)[:MOST_SHOWN],
+        "more": max(0, len(known) - MOST_SHOWN),
+        "local": ", ".join(queue.alias for queue in queues if queue.store.is_local),
+        "problems": seen.problems,
+        "left_out": left_out(others, "facts"),
+    }
+    return site.show(request, "consumers", context)
+
+
+def _place(one: ConsumerRecord) -> tuple[int, str, int]:
+    return ORDER.index(one.state) if one.state in ORDER else 0, one.host, one.pid

@@ -1,0 +1,41 @@
+"""What became of the messages of a queue, the newest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.selecting import text_in, written
+from djqueue.dashboard.site import Site
+from djqueue.management.tables import asking
+from djqueue.operations.failed import short_ids
+from djqueue.operations.history import latest
+from djqueue.running.history import STATUSES
+from djqueue.utils import short_names
+
+
+def page(site: Site, request: HttpRequest) -> HttpResponse:
+    queues, others = able("history")
+    given = {name: value for name in ("queue", "status", "command") if (value := request.GET.get(name, "").strip())}
+    chosen = next((one for one in queues if one.alias == given.get("queue", one.alias)), None)
+    context: dict[str, Any] = {
+        "given": given,
+        "queues": [queue.alias for queue in queues],
+        "chosen": chosen.alias if chosen else "",
+        "statuses": STATUSES,
+        "left_out": left_out(others, "history"),
+    }
+    if chosen is not None:
+        status = given.get("status", "")
+        before = text_in(request.GET.get("after", ""))
+        with asking(chosen):
+            found = latest(chosen, status if status in STATUSES else "", given.get("command", ""), before)
+        ids, names = short_ids([row.id for row in found.rows]), short_names({row.ended.command for row in found.rows})
+        context |= {
+            "rows": [(row, ids[row.id], names[row.ended.command]) for row in found.rows],
+            "next": site.url("history", **given, after=written(found.next)) if found.next else None,
+            "first": site.url("history", **given) if before else None,
+        }
+    return site.show(request, "history", context)

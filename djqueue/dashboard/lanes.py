@@ -1,0 +1,45 @@
+"""The lanes, those first that do not run."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from django.http import HttpRequest, HttpResponse
+
+from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.site import Site
+from djqueue.flow.gates import LANE_SCHEDULED
+from djqueue.management.tables import asking
+from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, lanes_of
+
+MOST_LOOKED_AT = 1_000
+"""Lanes of a queue that are looked at."""
+MOST_SHOWN = 50
+ORDER = (PAUSED, LANE_SCHEDULED, BUSY)
+"""The states of lanes that come first."""
+
+
+def page(site: Site, request: HttpRequest) -> HttpResponse:
+    queues, others = able("lanes")
+    name, found, capped = request.GET.get("name", "").strip(), [], []
+    for queue in queues:
+        with asking(queue):
+            looked_at = list(islice(lanes_of(queue), MOST_LOOKED_AT))
+        capped += [queue.alias] if len(looked_at) == MOST_LOOKED_AT else []
+        found += [lane for lane in looked_at if name in lane.record.name]
+    found.sort(key=_place)
+    context = {
+        "name": name,
+        "lanes": found[:MOST_SHOWN],
+        "more": max(0, len(found) - MOST_SHOWN),
+        "capped": ", ".join(capped),
+        "most": MOST_LOOKED_AT,
+        "left_out": left_out(others, "lanes"),
+    }
+    return site.show(request, "lanes", context)
+
+
+def _place(lane: Lane) -> tuple[int, int, str]:
+    """Blocked ones first, then those in which most wait, then those that only remember something."""
+    place = ORDER.index(lane.state) if lane.state in ORDER else len(ORDER) + (lane.state == EMPTY)
+    return place, -lane.record.waiting, lane.record.name

@@ -1,0 +1,198 @@
+"""What can be done with messages: those that were selected, or all that a filter selects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.utils.datastructures import MultiValueDict
+
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import DELAYED, FAILED
+from djqueue.dashboard import once
+from djqueue.dashboard.selecting import asked
+from djqueue.dashboard.site import Site
+from djqueue.exceptions import QueueError
+from djqueue.management.tables import told
+from djqueue.operations import messages, paging
+from djqueue.operations.messages import RUNNING, WAITING
+from djqueue.utils import counted
+from djqueue.wiring import queues as all_queues
+
+MOST_CHANGED = 10_000
+"""Messages that one form changes."""
+MOST_LOOKED_AT = 50_000
+"""Messages that are looked at to find these."""
+
+
+class Action(NamedTuple):
+    """Something that can be done with messages."""
+
+    title: str
+    done: str
+    """What was done with them, in words."""
+    permission: str
+    states: tuple[str, ...]
+    """The states of the messages that it is for."""
+    change: Callable[..., int]
+    question: str
+    """What is asked before it is done; ``{}`` stands for the messages."""
+    asks: bool = False
+    """Whether it is confirmed even for one message."""
+    field: str = ""
+    """What it has to be given: ``priority`` or ``to``."""
+
+
+ACTIONS = {
+    "requeue": Action("Retry", "retried", "retry", (FAILED,), messages.requeue, "Retry {}?"),
+    "run_now": Action("Run now", "due now", "run", (DELAYED,), messages.run_now, "Run {} now?"),
+    "cancel": Action(
+        "Cancel", "cancelled, or asked to stop", "remove", (*WAITING, RUNNING), messages.cancel, "Cancel {}?", asks=True
+    ),
+    "remove": Action(
+        "Remove", "removed", "remove", (*WAITING, FAILED), messages.remove, "Remove {}, without a trace?", asks=True
+    ),
+    "reprioritise": Action(
+        "Change the priority",
+        "reprioritised",
+        "run",
+        WAITING,
+        messages.reprioritise,
+        "Change the priority of {}?",
+        asks=True,
+        field="priority",
+    ),
+    "move": Action(
+        "Move to another queue",
+        "moved",
+        "run",
+        WAITING,
+        messages.move,
+        "Move {} to another queue?",
+        asks=True,
+        field="to",
+    ),
+}
+Chosen = dict[str, list[str]]
+"""The ids of messages, by the aliases of their queues."""
+
+
+def allowed(site: Site, request: HttpRequest, states: Sequence[str]) -> list[tuple[str, str]]:
+    """What the user may do with messages in these states: names and titles."""
+    return [
+        (name, action.title)
+        for name, action in ACTIONS.items()
+        if site.may(request, action.permission) and {*action.states} & {*states}
+    ]
+
+
+def act(site: Site, request: HttpRequest) -> HttpResponse:
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    action = ACTIONS.get(request.POST.get("action", ""))
+    if action is None:
+        notices.warning(request, "Nothing was done: choose an action.")
+        return site.back(request)
+    site.demand(request, action.permission)
+    with told():
+        chosen, what = _chosen(request, action)
+        if not sum(map(len, chosen.values())):
+            notices.warning(request, f"Nothing was done: no message was selected that can be {action.done}.")
+            return site.back(request)
+        if (action.asks or request.POST.get("which") == "all") and "confirmed" not in request.POST:
+            return _confirmation(site, request, action, chosen, what)
+        _change(site, request, action, chosen, what)
+    return site.back(request)
+
+
+def _chosen(request: HttpRequest, action: Action) -> tuple[Chosen, str]:
+    """The messages that are meant, and what they are in words."""
+    if request.POST.get("which") == "all":
+        wanted = asked(request.POST)
+        states = [state for state in wanted.selection.states if state in action.states]
+        selection = wanted.selection._replace(states=states)
+        found = paging.page(selection, size=MOST_CHANGED, most=MOST_LOOKED_AT)
+        return _by_queue((one.queue, one.id) for one in found.messages), wanted.words
+    named = _by_queue(filter(None, map(_named, request.POST.getlist("message"))))
+    ids = [id for some in named.values() for id in some]
+    return named, f"message {ids[0]}" if len(ids) == 1 else counted(len(ids), "message")
+
+
+def _named(text: str) -> tuple[str, str] | None:
+    """The alias and the id in the value of a box; None if it is not one of ours."""
+    try:
+        alias, id = json.loads(text)
+    except ValueError:
+        return None
+    return (alias, id) if isinstance(id, str) and isinstance(alias, str) and _can(alias) else None
+
+
+def _can(alias: str) -> bool:
+    return alias in all_queues and "inspect" in all_queues[alias].features
+
+
+def _by_queue(found: Iterable[tuple[str, str]]) -> Chosen:
+    chosen: Chosen = {}
+    for alias, id in found:
+        chosen.setdefault(alias, []).append(id)
+    return chosen
+
+
+def _queues(chosen: Chosen) -> list[BaseQueue]:
+    return [all_queues[alias] for alias in chosen]
+
+
+def _confirmation(site: Site, request: HttpRequest, action: Action, chosen: Chosen, what: str) -> HttpResponse:
+    count = sum(map(len, chosen.values()))
+    context = {
+        "question": action.question.format(counted(count, "message")),
+        "what": what if what != counted(count, "message") else "",
+        "where": {alias: len(ids) for alias, ids in chosen.items()},
+        "is_capped": count >= MOST_CHANGED,
+        "field": action.field,
+        "aliases": [alias for alias in all_queues if _can(alias)],
+        "button": action.title,
+        "is_deletion": action.permission == "remove",
+        "hidden": _hidden(request.POST),
+        "number": once.new(),
+        "action_url": site.url("act_on_messages"),
+        "back": request.POST.get("next", ""),
+    }
+    return site.show(request, "confirmation", context, "Are you sure?")
+
+
+def _hidden(given: MultiValueDict[str, str]) -> list[tuple[str, str]]:
+    """What the form of the confirmation repeats."""
+    return [(name, value) for name, values in given.lists() if name != "csrfmiddlewaretoken" for value in values]
+
+
+def _change(site: Site, request: HttpRequest, action: Action, chosen: Chosen, what: str) -> None:
+    number = request.POST.get("number", "")
+    if number and not once.is_first(number, _queues(chosen)):
+        notices.info(request, "That was done already.")
+        return
+    changed, problem = 0, ""
+    try:
+        how = {"by": request.user.get_username(), "what": what, **_given(request, action)}
+        for alias, ids in chosen.items():
+            changed += action.change(all_queues[alias], ids, **how)
+    except (QueueError, TypeError, ValueError) as error:
+        problem = f"{action.title}: {error}"
+        notices.error(request, problem)
+    if changed:
+        site.done(request, what, f"{counted(changed, 'message')} {action.done}.", changed)
+    elif not problem:
+        notices.info(request, "Nothing was done: they have moved on meanwhile, or it was done before.")
+
+
+def _given(request: HttpRequest, action: Action) -> dict[str, Any]:
+    """What an action is given beside its messages. Raises ValueError, InvalidQueueError."""
+    value = request.POST.get(action.field, "")
+    if action.field == "priority":
+        if not value.removeprefix("-").isdecimal():
+            raise ValueError(f"{value!r} is no priority: give a whole number.")
+        return {"priority": int(value)}
+    return {"to": all_queues[value].alias} if action.field == "to" else {}

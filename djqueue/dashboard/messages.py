@@ -1,0 +1,151 @@
+"""The messages that wait, run or have failed, and the page of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.core.management.base import CommandError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from djqueue.backends.base import BaseQueue
+from djqueue.dashboard import message_actions
+from djqueue.dashboard.seeing import able, every, left_out
+from djqueue.dashboard.selecting import Asked, asked, position_in, written
+from djqueue.dashboard.site import Site
+from djqueue.management.tables import NONE, told
+from djqueue.messages.failures import errors_of
+from djqueue.operations import actions, explaining, paging
+from djqueue.operations.actions import Action
+from djqueue.operations.failed import call_of, short_ids
+from djqueue.operations.messages import STATES, Message, find_message
+from djqueue.running.history import Ended, ended_of
+from djqueue.utils import short_names
+from djqueue.wiring import queues as all_queues
+
+
+class Row(NamedTuple):
+    """A message in a list."""
+
+    message: Message
+    id: str
+    """The end of its id that tells it from the others."""
+    command: str
+    """The command's name, as short as it can be."""
+
+
+def page(site: Site, request: HttpRequest) -> HttpResponse:
+    wanted = asked(request.GET)
+    whole = wanted.given.get("id", "")
+    try:
+        with told():
+            one = _with_id(wanted.selection.queues, whole) if whole else None
+            found = paging.page(wanted.selection, position_in(request.GET.get("after", "")))
+    except CommandError as error:  # another queue can still be chosen
+        wanted.problems.append(str(error))
+        one, found = None, paging.Page([], None, 0)
+    if one is not None:
+        return HttpResponseRedirect(site.url("message", queue=one.queue, id=one.id))
+    return site.show(request, "messages", _list(site, request, wanted, found))
+
+
+def _with_id(queues: Sequence[BaseQueue], id: str) -> Message | None:
+    return next((one for queue in queues if (one := find_message(queue, id)) is not None), None)
+
+
+def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -> dict[str, Any]:
+    queues, others = able("inspect")
+    more = None if found.next is None else site.url("messages", **wanted.given, after=written(found.next))
+    return {
+        "asked": wanted,
+        "rows": _rows(found.messages),
+        "queues": [queue.alias for queue in queues],
+        "states": STATES,
+        "actions": message_actions.allowed(site, request, wanted.selection.states),
+        "first": site.url("messages", **wanted.given) if request.GET.get("after") else None,
+        "next": more,
+        "looked_at": found.looked_at,
+        "is_capped": found.next is not None and found.looked_at >= paging.MOST_LOOKED_AT,
+        "left_out": left_out(others, "inspect"),
+    }
+
+
+def _rows(found: Sequence[Message]) -> list[Row]:
+    ids, names = short_ids([one.id for one in found]), short_names({one.command for one in found})
+    return [Row(one, ids[one.id], names[one.command]) for one in found]
+
+
+# ---- One message
+
+
+def one(site: Site, request: HttpRequest) -> HttpResponse:
+    """All that is known of a message: where it is, why it does not run, and what became of it."""
+    id, alias = request.GET.get("id", ""), request.GET.get("queue", "")
+    queues = [all_queues[alias]] if alias in all_queues else every()
+    with told():
+        found = _with_id([queue for queue in queues if "inspect" in queue.features], id)
+        explained = explaining.explain_message(all_queues[found.queue], found) if found else explaining.explain(id)
+        queue = all_queues[explained.queue] if explained.queue else None
+        ended = None if found or queue is None else ended_of(queue, id)
+        did = [action for action in actions([queue.alias] if queue else None) if id and id in action.what]
+    context = {"id": id, "message": found, "explained": explained, "ended": ended, "did": did}
+    if queue and found:
+        context |= _known(site, request, queue, found)
+    context["events"] = _events(found, ended, did)
+    return site.show(request, "message", context, f"Message {id}", status=200 if queue else 404)
+
+
+def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -> dict[str, Any]:
+    shown = {}
+    if site.may(request, "view_arguments"):
+        shown["call"], shown["call_problem"] = call_of(queue, found.record)
+    acts = message_actions.allowed(site, request, [found.state])
+    return {**shown, "actions": acts, "attempts": _attempts(found)[::-1]}
+
+
+class Attempt(NamedTuple):
+    """An attempt that failed. What a store says of it may be of any type, as others may have written it."""
+
+    number: str
+    at: float
+    where: str
+    reason: str
+    seconds: float | None
+    """How long it ran, if that is known."""
+    traceback: str
+
+    @property
+    def words(self) -> str:
+        """What happened."""
+        return f"attempt {self.number} failed{f' in {self.where}' if self.where else ''}: {self.reason}"
+
+
+def _attempts(found: Message) -> list[Attempt]:
+    return [_attempt(error) for error in errors_of(found.entry.errors)]
+
+
+def _attempt(error: dict[str, Any]) -> Attempt:
+    at, seconds = (value if isinstance(value, int | float) else None for value in map(error.get, ("at", "seconds")))
+    texts = {name: str(error.get(name) or "") for name in ("attempt", "consumer", "host", "reason", "traceback")}
+    where, reason = texts["consumer"] or texts["host"], texts["reason"] or NONE
+    return Attempt(texts["attempt"] or "?", at or 0.0, where, reason, seconds, texts["traceback"])
+
+
+class Event(NamedTuple):
+    """Something that happened to a message."""
+
+    at: float
+    text: str
+
+
+def _events(found: Message | None, ended: Ended | None, did: Sequence[Action]) -> list[Event]:
+    """What is known to have happened to a message, in that order."""
+    events = [Event(action.at, f"{action.action} by {action.by}") for action in did]
+    if found is not None:
+        events.append(Event(found.created, "enqueued"))
+        events += [Event(one.at, one.words) for one in _attempts(found)]
+    if ended is not None:
+        began = f"attempt {ended.attempts} began" + (f" in {ended.worker}" if ended.worker else "")
+        events += [Event(ended.enqueued, "enqueued"), Event(ended.ended, f"ended: {ended.status}")]
+        events += [Event(ended.began, began)] if ended.attempts else []
+    return sorted((one for one in events if one.at), key=lambda event: event.at)

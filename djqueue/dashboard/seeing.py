@@ -1,0 +1,145 @@
+"""The queues as the pages see them: what each counts, who serves it, and what it cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import QueueStats
+from djqueue.messages.failures import text_of
+from djqueue.operations.consumers import consumers_of, serving
+from djqueue.operations.pausing import pauses_of
+from djqueue.running.consumers import ConsumerRecord
+from djqueue.running.pauses import QUEUE, Pause
+from djqueue.running.shared import shared_stores
+from djqueue.throttle import ThrottledQueue
+from djqueue.utils import counted
+from djqueue.wiring import queues as all_queues
+
+FEATURES = {
+    "inspect": "list its messages",
+    "lanes": "show lanes",
+    "history": "keep a history",
+    "facts": "be paused, nor tell who serves it",
+}
+"""What a page needs of a queue, and how it says that a queue cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A queue as it was seen."""
+
+    queue: BaseQueue
+    stats: QueueStats | None
+    """None if it cannot be asked."""
+    problem: str
+    """Why it cannot be asked."""
+    servers: Sequence[ConsumerRecord]
+    """The live consumers that serve it."""
+    pause: Pause | None
+    throttle: str
+    """What its throttle allows, and whether it holds up messages now; "" without one."""
+
+    @property
+    def alias(self) -> str:
+        return self.queue.alias
+
+    @property
+    def cannot(self) -> list[str]:
+        """What it cannot show, in words."""
+        return [words for feature, words in FEATURES.items() if feature not in self.queue.features]
+
+    @property
+    def capacity(self) -> int:
+        """How many messages its consumers run at a time."""
+        return sum(one.threads + one.coroutines for one in self.servers)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only the process that holds it can see it."""
+        return "facts" in self.queue.features and self.queue.store.is_local
+
+
+def every() -> list[BaseQueue]:
+    """All queues."""
+    return [all_queues[alias] for alias in all_queues]
+
+
+def able(feature: str) -> tuple[list[BaseQueue], list[BaseQueue]]:
+    """The queues that have a feature, and the others."""
+    queues = every()
+    return [one for one in queues if feature in one.features], [one for one in queues if feature not in one.features]
+
+
+def seen() -> list[Seen]:
+    """All queues."""
+    asked = [(queue, *_stats(queue)) for queue in every()]
+    known = around([queue for queue, stats, _ in asked if stats is not None])
+    return [
+        Seen(
+            queue,
+            stats,
+            problem or known.problems.get(queue.alias, ""),
+            serving(queue, known.consumers),
+            pause_of(queue, known.pauses, QUEUE, queue.alias),
+            _throttle(queue, stats),
+        )
+        for queue, stats, problem in asked
+    ]
+
+
+def _stats(queue: BaseQueue) -> tuple[QueueStats | None, str]:
+    try:
+        return queue.stats(), ""
+    except Exception as error:  # whatever its client raises
+        return None, text_of(error)
+
+
+class Around(NamedTuple):
+    """What consumers and operators have said in the stores of some queues."""
+
+    consumers: list[ConsumerRecord]
+    """A consumer that serves queues of two stores is in it twice."""
+    pauses: list[Pause]
+    problems: dict[str, str]
+    """Why a store cannot be asked, by the aliases of its queues."""
+
+
+def around(queues: Sequence[BaseQueue]) -> Around:
+    """Each store is asked by itself, as another one may be away."""
+    found = Around([], [], {})
+    for shared in shared_stores(queues):
+        try:
+            found.consumers.extend(consumers_of(shared))
+            found.pauses.extend(pauses_of(shared))
+        except Exception as error:  # whatever its client raises
+            found.problems.update(dict.fromkeys((queue.alias for queue in shared.queues), text_of(error)))
+    return found
+
+
+def pause_of(queue: BaseQueue, known: Sequence[Pause], kind: str, name: str) -> Pause | None:
+    """What holds up a queue, or a command in it, of the pauses that are known; None for nothing."""
+    return next((one for one in known if (one.kind, one.name) == (kind, name) and one.queue in ("", queue.alias)), None)
+
+
+def _throttle(queue: BaseQueue, stats: QueueStats | None) -> str:
+    if not isinstance(queue, ThrottledQueue) or stats is None:
+        return ""
+    try:
+        grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
+    except Exception as error:
+        return text_of(error)
+    if not grant.reason:
+        return f"{grant.window}"
+    return f"{grant.window}: throttled" + (f" for {grant.retry_after:.0f} s" if grant.retry_after < inf else "")
+
+
+def left_out(others: Sequence[BaseQueue], feature: str) -> str:
+    """Says which queues a page leaves out, and why; "" if none."""
+    if not others:
+        return ""
+    names = ", ".join(f"{one.alias} ({type(one.unthrottled).__name__})" for one in others)
+    return f"Left out: {counted(len(others), 'queue')} whose backend cannot {FEATURES[feature]}: {names}."

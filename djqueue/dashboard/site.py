@@ -1,0 +1,99 @@
+"""What the pages need of the admin: addresses, permissions, its frame and its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.core.management.base import CommandError
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+
+from djqueue.exceptions import QueueError
+from djqueue.messages.failures import text_of
+from djqueue.models import Dashboard
+
+OVERVIEW = "changelist"
+"""The name that the admin gives the address of what it links to."""
+TABS = {
+    OVERVIEW: "Overview",
+    "queues": "Queues",
+    "failed": "Failed",
+    "messages": "Messages",
+    "consumers": "Consumers",
+    "lanes": "Lanes",
+    "schedules": "Schedules",
+    "history": "History",
+    "by_command": "Commands",
+}
+PERMISSIONS = ("view_arguments", "retry", "remove", "pause", "run", "edit_schedules")
+Page = Callable[["Site", HttpRequest], HttpResponse]
+
+
+class Site:
+    """The admin site that the dashboard is part of."""
+
+    def __init__(self, admin: Any) -> None:
+        self._admin = admin
+
+    def url(self, page: str = OVERVIEW, **query: str) -> str:
+        path = reverse(f"admin:djqueue_dashboard_{page}", current_app=self._admin.admin_site.name)
+        return f"{path}?{urlencode(query)}" if query else path
+
+    def may(self, request: HttpRequest, permission: str) -> bool:
+        """Whether its user has a permission of the dashboard beside that to view it."""
+        return request.user.has_perm(f"djqueue.{permission}")
+
+    def demand(self, request: HttpRequest, permission: str) -> None:
+        """Raises PermissionDenied."""
+        if not self.may(request, permission):
+            raise PermissionDenied
+
+    def show(
+        self, request: HttpRequest, page: str, context: dict[str, Any], title: str = "", status: int = 200
+    ) -> HttpResponse:
+        """A page in the frame of the admin: the template of its name; ``title`` is that of its tab by default."""
+        request.current_app = self._admin.admin_site.name  # type: ignore[attr-defined]
+        frame = {
+            **self._admin.admin_site.each_context(request),
+            "title": title or TABS[page],
+            "opts": Dashboard._meta,
+            "tabs": [(f"admin:djqueue_dashboard_{name}", name, text) for name, text in TABS.items()],
+            "page": page,
+            "may": {name: self.may(request, name) for name in PERMISSIONS},
+            "here": request.get_full_path(),
+        }
+        return TemplateResponse(request, f"djqueue/dashboard/{page}.html", frame | context, status=status)
+
+    def view(self, page: Page) -> Callable[..., HttpResponse]:
+        """A page as a view: for staff who may view the dashboard. What is wrong with a store is said in words."""
+
+        @wraps(page)
+        def shown(request: HttpRequest) -> HttpResponse:
+            if not self._admin.has_view_permission(request):
+                raise PermissionDenied
+            try:
+                return page(self, request)
+            except (CommandError, QueueError) as error:
+                return self.show(request, "unreachable", {"problem": text_of(error)}, "Queues", status=503)
+
+        return self._admin.admin_site.admin_view(shown)
+
+    def done(self, request: HttpRequest, what: str, text: str, count: int) -> None:
+        """Tell the user what was done and, if that was something, note it in the log of the admin."""
+        if count:
+            self._admin.log_change(request, Dashboard(name=what[:255]), text)
+            messages.success(request, text)
+        else:
+            messages.info(request, text)
+
+    def back(self, request: HttpRequest) -> HttpResponseRedirect:
+        """To the page that a form came from."""
+        there = request.POST.get("next", "")
+        is_own = url_has_allowed_host_and_scheme(there, None) and there.startswith(self.url())
+        return HttpResponseRedirect(there if is_own else self.url())

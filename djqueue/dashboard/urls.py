@@ -1,0 +1,40 @@
+"""The addresses of the pages, below that of the dashboard in the admin."""
+
+from __future__ import annotations
+
+from django.urls import URLPattern, path
+
+from djqueue.dashboard import (
+    actions,
+    by_command,
+    consumers,
+    failed,
+    history,
+    lanes,
+    message_actions,
+    messages,
+    overview,
+    queues,
+    schedules,
+)
+from djqueue.dashboard.site import OVERVIEW, Page, Site
+
+PAGES: dict[str, tuple[str, Page]] = {
+    OVERVIEW: ("", overview.page),
+    "queues": ("queues/", queues.page),
+    "failed": ("failed/", failed.page),
+    "messages": ("messages/", messages.page),
+    "message": ("message/", messages.one),
+    "consumers": ("consumers/", consumers.page),
+    "lanes": ("lanes/", lanes.page),
+    "schedules": ("schedules/", schedules.page),
+    "history": ("history/", history.page),
+    "by_command": ("commands/", by_command.page),
+    "act_on_messages": ("messages/act/", message_actions.act),
+    "act": ("act/", actions.act),
+}
+"""The name of each, its address, and what serves it."""
+
+
+def patterns(site: Site) -> list[URLPattern]:
+    return [path(at, site.view(page), name=f"djqueue_dashboard_{name}") for name, (at, page) in PAGES.items()]

@@ -1,0 +1,75 @@
+"""What the pages of the dashboard show moments, counts and durations by."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from djqueue import logs
+from djqueue.management import tables
+from djqueue.running.consumers import ConsumerRecord
+
+register = template.Library()
+
+
+@register.simple_tag
+def ago(moment: Any) -> SafeString | str:
+    """How long ago a moment was (epoch seconds), or in what time it comes; the moment itself is in the title."""
+    exact = tables.full_moment(moment)
+    if exact == tables.NONE:
+        return exact
+    away = moment - time.time()
+    words = f"{tables.duration(-away)} ago" if away < 0 else f"in {tables.duration(away)}"
+    return format_html('<time class="nowrap" title="{}">{}</time>', exact, words)
+
+
+@register.simple_tag
+def since(moment: Any) -> SafeString | str:
+    """For how long something has lasted; the moment of its beginning is in the title."""
+    exact = tables.full_moment(moment)
+    if exact == tables.NONE:
+        return exact
+    return format_html(
+        '<time class="nowrap" title="since {}">{}</time>', exact, tables.duration(max(0.0, time.time() - moment))
+    )
+
+
+@register.simple_tag
+def exact(moment: Any) -> str:
+    """A moment with its date, to the second."""
+    return tables.full_moment(moment)
+
+
+@register.filter
+def number(count: int | None, capped: int | None = None) -> str:
+    """A count: "-" if it is not known, "100,000+" where counting stopped."""
+    return tables.count(count, capped)
+
+
+@register.filter
+def duration(seconds: float | None) -> str:
+    """Whole seconds, as people say them."""
+    return tables.duration(seconds)
+
+
+@register.filter
+def lasted(seconds: float) -> str:
+    """A duration that may be short."""
+    return logs.lasted(seconds)
+
+
+@register.simple_tag
+def named(queue: str, id: str) -> str:
+    """The value of the box that selects a message."""
+    return json.dumps([queue, id])
+
+
+@register.simple_tag
+def capacity(consumer: ConsumerRecord) -> str:
+    """How many messages a consumer runs at a time."""
+    return tables.number(consumer.threads + consumer.coroutines)

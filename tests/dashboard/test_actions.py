@@ -1,0 +1,228 @@
+"""What the dashboard does: its effect on the store, who may do it, what is asked before, and what is recorded."""
+
+import re
+from html import unescape
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from djqueue import operations, queues, schedules
+from djqueue.backends.entries import READY
+from djqueue.dashboard import actions, message_actions
+from djqueue.operations.messages import find_message
+from djqueue.running import consumers
+from djqueue.running.pauses import QUEUE
+from djqueue.running.shared import shared_stores
+from tests.dashboard.calls import book, failed, heartbeat, send_receipt, value
+from tests.dashboard.conftest import ROOT, log_in
+
+pytestmark = pytest.mark.backends("memory", database=True)
+STORES = pytest.mark.backends("memory", "sqlite", "redis", database=True)
+MESSAGES, OTHERS = "messages/act/", "act/"
+
+
+def post(browser, path: str, **fields) -> str:
+    """Send a form, and that of the confirmation if one is asked for; what the user is told."""
+    page = browser.post(ROOT + path, {"next": f"{ROOT}queues/", **fields})
+    if page.status_code == 200:
+        page = browser.post(ROOT + path, form_in(page))
+    assert (page.status_code, page["Location"]) == (302, f"{ROOT}queues/"), page
+    return told(browser)
+
+
+def told(browser) -> str:
+    text = browser.get(f"{ROOT}schedules/").content.decode()
+    return " ".join(re.findall(r'<li class="(?:success|info|warning|error)">(.*?)</li>', text))
+
+
+def form_in(page) -> dict[str, list[str]]:
+    """What the form of a confirmation sends."""
+    fields: dict[str, list[str]] = {"confirmed": ["yes"]}
+    text = page.content.decode().partition('class="djq-confirm"')[2]
+    for name, given in re.findall(r'name="(\w+)" value="([^"]*)"', text):
+        fields.setdefault(name, []).append(unescape(given))
+    return fields
+
+
+def waiting(**options) -> str:
+    return send_receipt.using(**options).enqueue("ann@example.com", 2).id
+
+
+def state_of(id: str, alias: str = "default") -> str | None:
+    found = find_message(queues[alias], id)
+    return found and found.state
+
+
+def logged() -> list[str]:
+    return [entry.change_message for entry in LogEntry.objects.order_by("pk")]
+
+
+# ---- Messages
+
+
+@STORES
+def test_each_action_on_messages(queue, boss):
+    one, two, three, four, five = failed(1), waiting(delay=600), waiting(), waiting(), waiting()
+    acts = (
+        ("requeue", one, {}, READY, "1 message retried."),
+        ("run_now", two, {}, READY, "1 message due now."),
+        ("reprioritise", three, {"priority": "7"}, READY, "1 message reprioritised."),
+        ("move", four, {"to": "other"}, None, "1 message moved."),
+        ("cancel", five, {}, None, "1 message cancelled, or asked to stop."),
+        ("remove", two, {}, None, "1 message removed."),
+    )
+    for name, id, more, state, text in acts:
+        fields = {"action": name, "message": value(id), "confirmed": "yes", **more}
+        assert post(boss, MESSAGES, **fields) == text
+        assert state_of(id) == state, name
+        if name != "reprioritise":
+            assert "moved on meanwhile" in post(boss, MESSAGES, **fields), "a second click does no harm"
+    assert find_message(queue, three).priority == 7 and state_of(four, "other") == READY
+    assert logged() == [text for *_, text in acts]
+    done = [(action.by, action.count) for action in operations.actions()]
+    assert done == [("boss", 1)] * len(acts)
+
+
+@STORES
+def test_removing_asks_first(queue, boss):
+    ids = [waiting() for _ in range(3)]
+    page = boss.post(ROOT + MESSAGES, {"action": "remove", "message": [value(id) for id in ids[:2]]})
+    assert "Remove 2 messages, without a trace?" in page.content.decode()
+    assert [state_of(id) for id in ids] == [READY] * 3 and logged() == []
+    form = form_in(page)
+    boss.post(ROOT + MESSAGES, form)
+    boss.post(ROOT + MESSAGES, form)
+    assert "That was done already." in told(boss)
+    assert [state_of(id) for id in ids] == [None, None, READY] and logged() == ["2 messages removed."]
+
+
+@STORES
+def test_all_that_a_filter_selects(queue, boss):
+    ids = [failed(1), failed(3), failed(5)]
+    fields = {"action": "requeue", "which": "all", "reason": "answer</b> for", "state": "failed"}
+    page = boss.post(ROOT + MESSAGES, fields)
+    assert "Retry 3 messages?" in page.content.decode() and "text of the error answer" in page.content.decode()
+    assert [state_of(id) for id in ids] == ["failed"] * 3
+    assert post(boss, MESSAGES, **fields) == "3 messages retried."
+    assert [state_of(id) for id in ids] == [READY] * 3
+    [action] = operations.actions()
+    assert (action.action, action.count, action.what) == (
+        "requeue",
+        3,
+        "state failed, text of the error answer</b> for",
+    )
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({}, "choose an action"),
+        ({"action": "requeue"}, "no message was selected"),
+        ({"action": "requeue", "message": "no json"}, "no message was selected"),
+        ({"action": "requeue", "message": '["nowhere", "x"]'}, "no message was selected"),
+        ({"action": "requeue", "which": "all", "older": "soon"}, "no message was selected"),
+        ({"action": "move", "to": "nowhere", "confirmed": "yes"}, "There is no queue &#x27;nowhere&#x27;"),
+        ({"action": "reprioritise", "priority": "high", "confirmed": "yes"}, "is no priority: give a whole number"),
+    ],
+)
+def test_wrong_forms_are_answered_in_words(queue, boss, fields, text):
+    id = waiting()
+    more = {"message": value(id)} if "confirmed" in fields else {}
+    assert text in post(boss, MESSAGES, **more, **fields)
+    assert state_of(id) == READY and logged() == []
+
+
+# ---- Queues, commands, schedules, lanes and consumers
+
+
+@STORES
+def test_queues_are_paused_resumed_and_purged(queue, boss):
+    pause = {"action": "pause_queue", "name": "default", "why": "the bank is closed"}
+    assert post(boss, OTHERS, **pause) == "The queue default is paused."
+    assert "was paused before" in post(boss, OTHERS, **pause)
+    [one] = operations.pauses()
+    assert (one.kind, one.name, one.by, one.why) == (QUEUE, "default", "boss", "the bank is closed")
+    assert "the bank is closed" in boss.get(f"{ROOT}queues/").content.decode()
+    resume = {"action": "resume_queue", "name": "default"}
+    assert post(boss, OTHERS, **resume) == "The queue default is resumed."
+    assert "was not paused" in post(boss, OTHERS, **resume) and operations.pauses() == []
+    failed(1)
+    waiting(), waiting(delay=60)
+    page = boss.post(ROOT + OTHERS, {"action": "purge", "name": "default"})
+    assert "Delete about 2 messages that wait in default" in page.content.decode() and len(queue) == 2
+    assert "About 2 messages deleted" in post(boss, OTHERS, action="purge", name="default")
+    assert "About 1 message deleted" in post(boss, OTHERS, action="purge_failed", name="default")
+    assert len(queue) == len(queue.failed) == 0 and len(logged()) == 5
+
+
+@STORES
+def test_orders_to_consumers(queue, boss):
+    heartbeat(queue, "web-1:42:beef")
+    heartbeat(queue, "web-2:43:dead", 60.0)
+    [shared] = shared_stores([queue])
+    for action, order in (("quiet", "quiet"), ("resume_consumer", "resume"), ("stop", "stop")):
+        assert "was told to" in post(boss, OTHERS, action=action, name="web-1:42:beef")
+        assert consumers.order_of(shared.store.get(consumers.order_key_of("web-1:42:beef"))).order == order
+    assert "hears nothing" in post(boss, OTHERS, action="stop", name="web-2:43:dead")
+    assert "is shown no more" in post(boss, OTHERS, action="forget", name="web-2:43:dead")
+    assert [one.name for one in operations.consumers()] == ["web-1:42:beef"] and len(logged()) == 4
+
+
+def test_lanes_commands_and_schedules(queue, boss):
+    book.enqueue("acc-1")
+    [lane] = queue.lanes()
+    name, command = lane.name, send_receipt.name
+    assert post(boss, OTHERS, action="pause_lane", name=name, queue="default", why="audit").endswith("is paused.")
+    assert queue.lane(name).paused_reason == "audit"
+    assert post(boss, OTHERS, action="resume_lane", name=name, queue="default").endswith("is resumed.")
+    assert not queue.lane(name).paused_reason
+    schedules.add("hourly", send_receipt, args=("ann@example.com", 2), every=3600)
+    for kind, given in (("command", command), ("schedule", "hourly")):
+        assert post(boss, OTHERS, action=f"pause_{kind}", name=given) == f"The {kind} {given} is paused."
+        assert [(one.kind, one.name) for one in operations.pauses()] == [(kind, given)]
+        assert post(boss, OTHERS, action=f"resume_{kind}", name=given) == f"The {kind} {given} is resumed."
+    assert "was enqueued: message" in post(boss, OTHERS, action="run_schedule", name="hourly")
+    assert post(boss, OTHERS, action="remove_schedule", name="hourly") == "The schedule hourly is removed."
+    assert schedules.list() == [] and len(logged()) == len(operations.actions()) == 8
+    assert "There is no command" in post(boss, OTHERS, action="pause_command", name="nothing")
+
+
+# ---- Who may
+
+
+def test_every_action_needs_its_permission(queue, db):
+    """Of a user who may view, and one thing beside that."""
+    tables = ((MESSAGES, message_actions.ACTIONS), (OTHERS, actions.ACTIONS))
+    acts = [(path, name, one.permission) for path, table in tables for name, one in table.items()]
+    assert {permission for _, _, permission in acts} == {"retry", "remove", "pause", "run", "edit_schedules"}
+    for permission in ("retry", "remove", "pause", "run", "edit_schedules"):
+        browser = log_in("view_dashboard", permission, name=permission)
+        answers = {
+            (path, name): browser.post(ROOT + path, {"action": name, "confirmed": "yes"}).status_code == 302
+            for path, name, _ in acts
+        }
+        assert answers == {(path, name): needed == permission for path, name, needed in acts}
+
+
+def test_an_action_without_the_permission_to_view_is_refused(queue, db):
+    browser = log_in("pause")
+    assert browser.post(ROOT + OTHERS, {"action": "pause_queue", "name": "default"}).status_code == 403
+    assert operations.pauses() == []
+
+
+def test_actions_are_posts_with_a_token_and_lead_back_into_the_dashboard(queue, db):
+    strict = log_in(superuser=True, name="strict", enforce_csrf_checks=True)
+    browser = log_in(superuser=True)
+    for path in (MESSAGES, OTHERS):
+        assert browser.get(ROOT + path).status_code == 405
+        assert strict.post(ROOT + path, {"action": "pause_queue", "name": "default"}).status_code == 403
+    for there in ("https://elsewhere.example.com/", "//elsewhere.example.com", "/admin/", "javascript:alert(1)"):
+        assert browser.post(ROOT + OTHERS, {"action": "", "next": there})["Location"] == ROOT
+    assert operations.pauses() == []
+
+
+def test_what_runs_can_be_asked_to_stop(queue, boss):
+    id = waiting()
+    queue.claim(1)
+    assert state_of(id) == "running"
+    assert "1 message" in post(boss, MESSAGES, action="cancel", message=value(id))

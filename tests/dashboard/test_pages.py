@@ -1,0 +1,222 @@
+"""The pages of the dashboard, as a browser gets them: what they tell, to whom, and at what cost."""
+
+import re
+
+import pytest
+from django.contrib import admin
+from django.db import connection
+from django.test import Client
+from django.test.html import parse_html
+from django.test.utils import CaptureQueriesContext
+
+from djqueue import queues
+from djqueue.backends.entries import Entry
+from djqueue.models import Dashboard
+from tests.backends.contract.toy import ToyQueue
+from tests.dashboard.calls import failed, fill, send_receipt
+from tests.dashboard.conftest import ROOT, log_in
+
+pytestmark = pytest.mark.backends("memory", database=True)
+STORES = pytest.mark.backends("memory", "sqlite", "redis", database=True)
+SQLITE = pytest.mark.backends("sqlite")
+EVIL = "<script>alert('x')</script>\"'>&"
+PAGES = ("", "queues/", "failed/", "messages/", "consumers/", "lanes/", "schedules/", "history/", "commands/")
+
+
+def text_of(page) -> str:
+    """What people read of a page."""
+    return " ".join(re.sub("<[^>]+>", " ", page.content.decode()).split())
+
+
+def get(browser, path: str = "", **query) -> str:
+    page = browser.get(ROOT + path, query)
+    assert page.status_code == 200, page
+    return page.content.decode()
+
+
+@STORES
+def test_every_page_shows_what_is_there_and_escapes_it(queue, boss):
+    ids = fill(queue, EVIL)
+    pages = {path: get(boss, path) for path in PAGES}
+    pages |= {f"one {state}": get(boss, "message/", id=id) for state, id in ids.items()}
+    pages["filtered"] = get(boss, "messages/", command=EVIL, reason=EVIL, lane=EVIL, exception=EVIL)
+    for path, page in pages.items():
+        parse_html(page)  # raises an error for elements that do not close
+        assert "<script>alert" not in page and "<b>answer" not in page, path
+    shown = {"", "queues/", "messages/", "consumers/", "lanes/", "schedules/", "one strange", "filtered"}
+    assert {path for path, page in pages.items() if "&lt;script&gt;alert" in page} >= shown
+    assert "ConnectionError" in pages["failed/"] and "send_receipt" in pages["commands/"]
+    assert "send_receipt" in pages["history/"] and "paused" in pages["queues/"]
+    assert "send_receipt(address=***, order=1)" in pages["one failed"] and "ann@" not in "".join(pages.values())
+
+
+@STORES
+def test_pages_of_empty_queues(queue, boss):
+    pages = {path: get(boss, path) for path in PAGES}
+    assert "No message has failed." in pages["failed/"]
+    assert "There are no messages." in pages["messages/"]
+    assert ("All is well." in pages[""]) == queue.store.is_local
+    assert ("no consumer serves it" in pages[""]) != queue.store.is_local
+
+
+def test_a_message_that_waits_says_why(queue, boss):
+    id = send_receipt.using(delay=600).enqueue("ann@example.com", 3).id
+    page = get(boss, "message/", queue="default", id=id)
+    assert "Why does it not run?" in page and "enqueued with a delay" in page and ">Run now<" in page
+    assert ">Retry<" not in page
+
+
+def test_what_became_of_a_message_is_told_when_it_is_gone(queue, boss):
+    page = get(boss, "message/", id=failed(2))
+    assert "It ended as done" in page and "What became of it?" in page and "Ran for" in page
+    unknown = boss.get(ROOT + "message/", {"id": "never-seen"})
+    assert unknown.status_code == 404 and "No queue has it" in unknown.content.decode()
+
+
+def test_the_traceback_of_each_attempt_is_shown(queue, boss):
+    page = get(boss, "message/", id=failed(1))
+    assert "in send_receipt" in page and "no &lt;b&gt;answer&lt;/b&gt; for 1" in page and "djqueue/running" not in page
+
+
+# ---- Lists
+
+
+def put(queue, *ids: str, **fields):
+    queue.put([Entry(b"", id, command="shop.commands.ship", **fields) for id in ids])
+
+
+def listed(page: str) -> list[str]:
+    return re.findall(r'<a class="djq-id" title="([^"]+)"', page)
+
+
+@STORES
+def test_a_list_goes_on_over_pages(queue, boss):
+    put(queue, *(f"{number:04}" for number in range(60)))
+    put(queues["other"], *(f"other-{number:04}" for number in range(60)))
+    found, page = [], get(boss, "messages/")
+    while following := re.search(r'messages/\?([^"]+)">Next', page):
+        found += listed(page)
+        page = get(boss, f"messages/?{following[1].replace('&amp;', '&')}")
+    found += listed(page)
+    assert len(found) == len(set(found)) == 120
+    assert listed(get(boss, "messages/", after="not:written-here")) == found[:50]
+
+
+def test_a_filter_selects(queue, boss):
+    failed(1)
+    failed(3)
+    put(queue, "first-0001", lane="acc-1")
+    put(queue, "second-0002", delay=60.0)
+    assert listed(get(boss, "messages/", command="ship", state="ready")) == ["first-0001"]
+    assert listed(get(boss, "messages/", lane="acc-*")) == ["first-0001"]
+    assert listed(get(boss, "messages/", id="0002")) == ["second-0002"]
+    assert len(listed(get(boss, "messages/", exception="connectionerror"))) == 2
+    assert len(listed(get(boss, "messages/", reason="for 3"))) == 1
+    assert listed(get(boss, "messages/", newer="1h", queue="other")) == []
+    assert "is no age" in get(boss, "messages/", older="yesterday")
+    assert "There is no queue" in get(boss, "messages/", queue="none") and "There is no state" in get(
+        boss, "messages/", state="lost"
+    )
+
+
+def test_a_whole_id_leads_to_its_message(queue, boss):
+    put(queue, "a/b c&d")
+    there = boss.get(ROOT + "messages/", {"id": "a/b c&d"})
+    assert there.status_code == 302
+    assert "a/b c&amp;d" in boss.get(there["Location"]).content.decode()
+
+
+def test_failures_are_grouped_and_lead_to_their_messages(queue, boss):
+    ids = {failed(1), failed(3)}
+    page = get(boss, "failed/")
+    assert re.search(r'data-label="Count"[^>]*>2<', page)
+    there = re.search(r'messages/\?([^"]+)">\s*send_receipt', page)[1].replace("&amp;", "&")
+    assert {*listed(get(boss, f"messages/?{there}"))} == ids
+
+
+def test_the_history_is_filtered(queue, boss):
+    ids = {"failed": failed(1), "done": failed(2)}
+    for status, id in ids.items():
+        assert listed(get(boss, "history/", status=status, command="send_*")) == [id]
+    assert listed(get(boss, "history/", command="nothing")) == []
+    assert sorted(listed(get(boss, "history/"))) == sorted(ids.values())
+
+
+# ---- Who sees what
+
+
+def test_the_admin_finds_it():
+    assert admin.site.is_registered(Dashboard)
+
+
+def test_staff_without_permission_see_nothing(queue, db):
+    id = failed(1)
+    stranger = log_in("retry", "view_arguments")
+    assert {stranger.get(ROOT + path).status_code for path in PAGES} == {403}
+    assert stranger.get(ROOT + "message/", {"id": id}).status_code == 403
+    assert ROOT not in stranger.get("/admin/").content.decode()
+    assert "login" in Client().get(ROOT)["Location"]
+
+
+def test_arguments_and_actions_need_their_permissions(queue, db):
+    id = failed(1)
+    viewer = log_in("view_dashboard")
+    pages = [get(viewer, path) for path in PAGES] + [get(viewer, "message/", id=id)]
+    assert "order=1" not in "".join(pages) and "djqueue_dashboard_act" not in "".join(pages)
+    assert not any(re.search(r'name="action"|value="requeue"', page) for page in pages)
+    assert ROOT in viewer.get("/admin/").content.decode()
+    assert "order=1" in get(log_in("view_dashboard", "view_arguments", name="eve"), "message/", id=id)
+
+
+# ---- What cannot be shown
+
+
+def test_a_backend_that_cannot_inspect_says_what_it_cannot(settings, db):
+    toy = f"{ToyQueue.__module__}.{ToyQueue.__qualname__}"
+    settings.QUEUES = {
+        "default": {"CLASS": toy, "CONNECTION": {}, "STORE": False},
+        "small": {"CLASS": toy, "CONNECTION": {}},
+    }
+    queues["default"].write("text")
+    boss = log_in(superuser=True)
+    pages = {path: get(boss, path) for path in PAGES}
+    assert "Its backend cannot list its messages, show lanes, keep a history, be paused" in pages["queues/"]
+    assert "Left out: 2 queues whose backend cannot list its messages: default (ToyQueue)" in pages["messages/"]
+    assert "default (ToyQueue)" in pages["consumers/"]
+
+
+def test_a_store_that_is_away_is_said_without_its_password(settings, db):
+    redis = {
+        "CLASS": "djqueue.backends.redis_backend.RedisQueue",
+        "CONNECTION": "redis://:confidential@127.0.0.1:1/0",
+    }
+    settings.QUEUES = {"default": redis, "here": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
+    boss = log_in(superuser=True)
+    answers = {path: boss.get(ROOT + path) for path in PAGES}
+    assert {path: page.status_code for path, page in answers.items() if page.status_code != 200} == dict.fromkeys(
+        {"lanes/", "schedules/", "history/", "commands/"}, 503
+    )
+    assert "The store of default cannot be asked" in text_of(answers["consumers/"])
+    assert all("cannot be reached" in text_of(answers[path]) for path in ("failed/", "messages/"))
+    overview = text_of(answers[""])
+    assert "default : it cannot be asked" in overview and "here : it cannot" not in overview
+    assert not any("confidential" in page.content.decode() for page in answers.values())
+
+
+# ---- What it costs
+
+
+@SQLITE
+def test_a_page_costs_the_same_however_much_there_is(queue, boss):
+    def queries(path: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            get(boss, path)
+        return len(captured)
+
+    put(queue, *(f"few-{number:04}" for number in range(60)))
+    failed(1)
+    paths = ("", "queues/", "messages/", "messages/?state=ready", "failed/", "history/", "commands/")
+    few = {path: queries(path) for path in paths}
+    put(queue, *(f"more-{number:04}" for number in range(600)))
+    assert {path: queries(path) for path in paths} == few
+    assert max(few.values()) < 40
