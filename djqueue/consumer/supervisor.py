@@ -81,9 +81,8 @@ class Supervisor:
         self._quarantine = None if options.isolate else Quarantine(self.in_flight)
         self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
-        self.coroutines = (
-            Coroutines(options.coroutines, options.threads, self.settlers.finish) if options.coroutines else None
-        )
+        coroutines = options.coroutines, options.threads, self.settlers.finish
+        self.coroutines = Coroutines(*coroutines) if options.coroutines else None
         workers = self.settlers.finish, self.control_channels.control, self._recall, isolate, self.coroutines
         self.pool = Pool(options.threads, *workers)
         shared = self.pool, self.in_flight, self.settlers, self.run_limit, self._quarantine
@@ -97,8 +96,8 @@ class Supervisor:
         ]
         self._stopping = False
         self._claimed_last = inf
-        is_paused = self.operators.is_schedule_paused
-        self.schedulers = [Scheduler(queues, is_paused) for queues in servers] if options.periodic else []
+        periodic = servers if options.periodic else []
+        self.schedulers = [Scheduler(queues, self.operators.is_schedule_paused) for queues in periodic]
 
     @property
     def members(self) -> list[Member]:

@@ -96,7 +96,7 @@ class TestFile:
         handle = pass_the_gate()
         with serving(threads=2, alive=path, stuck_after=300):
             gate.await_within(1)
-            [run] = told(path, lambda report: report.get("runs"))["runs"]
+            [run] = told(path, lambda report: "gate()" in str(report.get("runs")))["runs"]
             gate.open()
         assert (run["command"], run["id"], run["count"]) == (pass_the_gate.name, handle.id, 1)
         assert "in pass_the_gate: gate()" in run["where"][0], "the command's own line comes first"

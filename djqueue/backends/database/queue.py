@@ -527,6 +527,8 @@ class DatabaseQueue(LeasedQueue):
         return sum(self._noted(self._db.sql.remove, chunk) for chunk in chunks(ids))
 
     def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
+        if not is_text(id):
+            return False
         if self.failed is None or self.store is not self._facts:
             return super().cancel(id, fact, record)
         kept = [] if fact is None else [self._facts.row_of(fact)]
