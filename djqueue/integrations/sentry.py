@@ -20,7 +20,7 @@ try:
     from sentry_sdk.crons import capture_checkin
     from sentry_sdk.integrations import Integration
     from sentry_sdk.scope import Scope, add_global_event_processor
-    from sentry_sdk.tracing import Transaction
+    from sentry_sdk.tracing import NoOpSpan, Transaction
 except ImportError as error:
     raise ImportError("Sentry needs the package sentry-sdk: pip install sentry-sdk.") from error
 
@@ -64,7 +64,7 @@ class Reporting(Instrument):
         with sentry_sdk.start_span(op="queue.publish", name=command, origin=ORIGIN) as span:
             span.set_data("messaging.message.id", id)
             span.set_data("messaging.destination.name", queue)
-            told = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
+            told: dict[str, Any] = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
         if integration.check_ins and (tick := current_tick.get()) is not None:
             told["monitor"] = _slug(tick.name)
             told["schedule"] = _monitor_schedule(tick.timetable)
@@ -105,7 +105,7 @@ class Reporting(Instrument):
                 _check_in(job, status, verdict.seconds)
 
 
-_transaction: ContextVar[Transaction | None] = ContextVar("djqueue_sentry_transaction", default=None)
+_transaction: ContextVar[Transaction | NoOpSpan | None] = ContextVar("djqueue_sentry_transaction", default=None)
 
 
 def _sent_with(job: Job) -> dict[str, Any]:
