@@ -122,7 +122,7 @@ class CommandExpired(CommandFailed):
 
 
 class CommandCancelled(CommandFailed):
-    """A message was cancelled before it ran."""
+    """A message was cancelled before it ran, or before its next attempt."""
 
 
 class CommandLost(CommandFailed):

@@ -20,6 +20,7 @@ from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.hints import ON_A_RESULT, missing
 from djqueue.messages.failures import errors_of
+from djqueue.running.attempts import attempts_of
 from djqueue.running.context import current_message
 from djqueue.running.history import ended_of, record_of_cancelled
 from djqueue.running.result_store import (
@@ -206,11 +207,11 @@ class Result:
     def _remove(self) -> bool:
         """Whether it waited, and is gone."""
         record, queue = self._record(), self._queue
-        entry = None if record is None else record.entry
+        entry = Entry(b"", self.id, command=self.command) if record is None else record.entry
+        attempts = attempts_of(queue, entry, entry.attempts)
         keep = seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL")
-        fact = fact_of_cancelled(queue, self.id, keep, entry) if "facts" in queue.features else None
-        told = record_of_cancelled(queue, entry or Entry(b"", self.id, command=self.command))
-        return queue.cancel(self.id, fact, told)
+        fact = fact_of_cancelled(queue, entry, attempts, keep) if "facts" in queue.features else None
+        return queue.cancel(self.id, fact, record_of_cancelled(queue, entry, attempts))
 
     def _not_cancelled(self) -> Cancelled:
         if self._record() is not None:

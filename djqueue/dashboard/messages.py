@@ -147,5 +147,5 @@ def _events(found: Message | None, ended: Ended | None, did: Sequence[Action]) -
     if ended is not None:
         began = f"attempt {ended.attempts} began" + (f" in {ended.worker}" if ended.worker else "")
         events += [Event(ended.enqueued, "enqueued"), Event(ended.ended, f"ended: {ended.status}")]
-        events += [Event(ended.began, began)] if ended.attempts else []
+        events += [Event(ended.began, began)] if ended.seconds else []
     return sorted((one for one in events if one.at), key=lambda event: event.at)

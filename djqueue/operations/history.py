@@ -93,7 +93,7 @@ def by_command(queue: BaseQueue, sample: int) -> list[CommandCounts]:
 
 def _counts(command: str, ended: Sequence[Ended]) -> CommandCounts:
     done, failed = (sum(one.status == status for one in ended) for status in ("done", "failed"))
-    ran = [one for one in ended if one.attempts]
+    ran = [one for one in ended if one.seconds]
     took = [one.seconds for one in ran]
     waited = [max(0.0, one.began - one.enqueued) for one in ran]
     ends = max(one.ended for one in ended)

@@ -48,6 +48,11 @@ def attempts_of(queue: BaseQueue, entry: Entry, count: int) -> list[Attempt]:
     return [known.get(number, NOBODY) for number in numbers]
 
 
+def why_cancelled(entry: Entry) -> str:
+    """What is told of a message that is cancelled while it waits."""
+    return "cancelled before its next attempt" if entry.attempts else "cancelled before it ran"
+
+
 def told(all_of_them: Sequence[T]) -> list[T]:
     """The first one and the latest, if there are more than :data:`MOST`: a message may be tried without end."""
     few = len(all_of_them) <= MOST
@@ -70,13 +75,13 @@ def _failed(entry: Entry) -> dict[int, Attempt]:
     known = {}
     for record in errors_of(entry.errors):
         number, at, ran = (record.get(name) for name in ("attempt", "at", "seconds"))
-        if record.get("exception") and isinstance(number, int) and _is_moment(at) and _counts(entry, at):
-            started = at - ran if _is_moment(ran) else at
+        if record.get("exception") and isinstance(number, int) and is_moment(at) and _counts(entry, at):
+            started = at - ran if is_moment(ran) else at
             known[number] = Attempt(str(record.get("consumer") or UNKNOWN), max(started, entry.created))
     return known
 
 
-def _is_moment(value: object) -> TypeGuard[float]:
+def is_moment(value: object) -> TypeGuard[float]:
     """Whether a value, which anybody may have written, is a number of seconds."""
     return isinstance(value, int | float) and isfinite(value)
 
@@ -92,7 +97,7 @@ def _read(value: bytes) -> Attempt | None:
         worker, started = json.loads(value)
     except (ValueError, TypeError, RecursionError):
         return None
-    return Attempt(str(worker), started) if started is None or _is_moment(started) else None
+    return Attempt(str(worker), started) if started is None or is_moment(started) else None
 
 
 def written(attempts: Iterable[Attempt]) -> list[list[Any]]:

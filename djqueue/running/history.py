@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from djqueue.backends.history import MOMENT, bounds
 from djqueue.messages.failures import kind_of
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.registry import Runnable
+from djqueue.running.attempts import NOBODY, Attempt, why_cancelled
 from djqueue.running.describing import MASK, arguments_of, value_of
 from djqueue.utils import plain, tell
 
@@ -32,14 +34,14 @@ class Ended(NamedTuple):
     """done, failed, expired, discarded or cancelled."""
     command: str = ""
     worker: str = ""
-    """The consumer that ran it: host, process and a random part."""
+    """The consumer that ran it last: host, process and a random part."""
     attempts: int = 0
     """How often it was begun."""
     enqueued: float = 0.0
     began: float = 0.0
     ended: float = 0.0
     seconds: float = 0.0
-    """How long the last attempt ran."""
+    """How long its end took to run; 0 if it ended without another run: it expired, was cancelled, or was lost."""
     error: str = ""
     """The class of the exception that it failed with, or why it ended without one."""
     call: str = ""
@@ -72,12 +74,13 @@ def record_of(lease: Lease, verdict: Verdict, owner: str = "", elapsed: float | 
         return b""
 
 
-def record_of_cancelled(queue: BaseQueue, entry: Entry) -> bytes:
+def record_of_cancelled(queue: BaseQueue, entry: Entry, attempts: Sequence[Attempt]) -> bytes:
     """The record of a message that is cancelled while it waits; b"" if its queue keeps no history."""
     if not is_kept(queue):
         return b""
+    worker = attempts[-1].worker if attempts and attempts[-1] != NOBODY else ""
     numbers = queue.now() * 1e6, entry.attempts, entry.created * 1e6, 0
-    return _form(CANCELLED, "", entry.command) % (*numbers, b"cancelled before it ran\t")
+    return _form(CANCELLED, worker, entry.command) % (*numbers, f"{why_cancelled(entry)}\t".encode())
 
 
 def ended_of(queue: BaseQueue, id: str) -> Ended | None:

@@ -13,7 +13,7 @@ from djqueue.exceptions import InvalidMessage, NoResult
 from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
 from djqueue.messages.failures import LONGEST_REASON, errors_of, kind_of, text_of
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.running.attempts import written
+from djqueue.running.attempts import Attempt, why_cancelled, written
 from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
@@ -112,12 +112,12 @@ def _is_since(asked: bytes | None, entry: Entry) -> bool:
         return False
 
 
-def fact_of_cancelled(queue: BaseQueue, id: str, keep: float, entry: Entry | None = None) -> Fact:
-    """That a message is cancelled before it ran, for ``keep`` seconds; with the message if it is given."""
-    told: dict[str, Any] = {"status": CANCELLED, "reason": "cancelled before it ran"}
-    if entry is not None:
-        told |= _whole_call(Lease(entry, claimed=queue.store.now()), Verdict(Outcome.DISCARDED))
-    return Fact(f"{RESULT}:{id}", _packed_end(queue, id, told), keep)
+def fact_of_cancelled(queue: BaseQueue, entry: Entry, attempts: Sequence[Attempt], keep: float) -> Fact:
+    """That a message is cancelled while it waits, with the attempts before, for ``keep`` seconds."""
+    told: dict[str, Any] = {"status": CANCELLED, "reason": why_cancelled(entry)}
+    if entry.body:
+        told |= _whole_call(Lease(entry, claimed=queue.store.now()), Verdict(Outcome.DISCARDED, attempts=attempts))
+    return Fact(f"{RESULT}:{entry.id}", _packed_end(queue, entry.id, told), keep)
 
 
 # ---- as bytes: signed, and good for this message alone

@@ -8,6 +8,7 @@ from django.dispatch import Signal
 
 from djqueue import Result
 from djqueue.running.executor import execute
+from djqueue.running.history import ended_of
 from djqueue.running.settle import settle
 from djqueue.tasks import DjqueueBackend, compat
 from djqueue.tasks.compat import PACKAGE, TaskResultStatus
@@ -134,6 +135,24 @@ def test_a_cancelled_task_has_failed(queue):
     result = tasks.add.get_result(result.id)
     assert (result.status, result.args, result.task) == (FAILED, [5], tasks.add)
     assert [error.exception_class.__name__ for error in result.errors] == ["CommandCancelled"]
+
+
+@EACH
+def test_a_task_that_is_cancelled_between_two_attempts_keeps_the_first(queue):
+    result, names = tasks.later.enqueue(), ("attempts", "worker_ids", "started_at", "last_attempted_at")
+    with serving("default") as beside:
+        eventually(lambda: Result(result.id).status == "delayed")
+    result.refresh()
+    before = [getattr(result, name) for name in names]
+    assert before[:2] == [1, [beside.consumer.name]]
+    assert Result(result.id).cancel()
+    result.refresh()
+    assert (result.status, [getattr(result, name) for name in names]) == (FAILED, before)
+    assert [error.exception_class.__name__ for error in result.errors] == ["OSError", "CommandCancelled"]
+    assert "cancelled before its next attempt" in result.errors[-1].traceback
+    ended = ended_of(queue, result.id)
+    told = ended.status, ended.attempts, ended.worker, ended.seconds, ended.error
+    assert told == ("cancelled", 1, beside.consumer.name, 0, "cancelled before its next attempt")
 
 
 @EACH

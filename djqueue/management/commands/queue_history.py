@@ -156,7 +156,7 @@ def _cells(rows: Sequence[Row], full_ids: bool) -> list[list[str]]:
             names[row.ended.command] or NONE,
             Cell.of(row.ended.status, ROLES.get(row.ended.status, "")),
             moment(row.ended.ended),
-            lasted(row.ended.seconds) if row.ended.attempts else NONE,
+            lasted(row.ended.seconds) if row.ended.seconds else NONE,
             number(row.ended.attempts),
             row.ended.worker or NONE,
             _about(row.ended) or NONE,
