@@ -28,7 +28,7 @@ from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import errors_of
 from djqueue.policies.policy import LOST, TASK
 from djqueue.registry import registry
-from djqueue.running.attempts import UNKNOWN, Attempt, attempts_of
+from djqueue.running.attempts import UNKNOWN, Attempt, attempts_of, is_moment
 from djqueue.running.context import open_entry
 from djqueue.running.result_store import CALL, CANCELLED, DONE, FAILED, end_of
 from djqueue.tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, normalize_json, task_backends
@@ -90,16 +90,26 @@ def _of_record(queue: BaseQueue, id: str) -> Known | None:
     entry, runs = record.entry, record.state == LEASED
     attempts = attempts_of(queue, entry, entry.attempts)
     if runs and attempts:
-        attempts[-1] = _current(queue, record, attempts[-1])
+        attempts[-1] = _current(queue, record, attempts)
     status = TaskResultStatus.RUNNING if runs else TaskResultStatus.READY
     return Known(queue, entry, status, attempts, errors_of(entry.errors))
 
 
-def _current(queue: BaseQueue, record: Record, noted: Attempt) -> Attempt:
-    """The attempt that runs. Until it is noted, it is taken to have begun when its lease did."""
+def _current(queue: BaseQueue, record: Record, attempts: Sequence[Attempt]) -> Attempt:
+    """The attempt that runs. Until it is noted, it is taken to have begun when its lease did.
+
+    If that cannot be, as its lease is not of the usual length, it is taken to have begun when it could begin at the
+    earliest: it was due, and the attempt before was over.
+    """
+    noted, entry = attempts[-1], record.entry
     if noted.worker != UNKNOWN and noted.worker == (record.owner or noted.worker):
         return noted
-    return Attempt(record.owner or UNKNOWN, max(record.entry.created, record.at - queue.lease))
+    ended = [error.get("at") for error in errors_of(entry.errors)]
+    known = [entry.created, entry.run_at, *ended, *(one.started for one in attempts[:-1])]
+    now = queue.now()
+    earliest = min(now, max((at for at in known if is_moment(at)), default=now))
+    leased = record.at - queue.lease
+    return Attempt(record.owner or UNKNOWN, leased if earliest <= leased <= now else earliest)
 
 
 def _of_failed(queue: BaseQueue, id: str) -> Known | None:

@@ -179,6 +179,22 @@ def test_a_task_runs_from_its_claim_on(queue):
     assert (result.status, result.attempts) == (FAILED, 1)
 
 
+@EACH
+@pytest.mark.parametrize("lease", [4, 600])
+def test_no_attempt_begins_in_the_future_or_before_the_one_before_it(queue, lease):
+    """Whatever lease the consumer asked for: nobody has noted yet when the attempt began."""
+    result, before = tasks.flaky.enqueue(3), None
+    for attempt in (1, 2):
+        [held] = queue.claim(1, lease, "worker-1")
+        result.refresh()
+        assert (result.status, result.attempts) == (RUNNING, attempt)
+        now = datetime.fromtimestamp(queue.now(), UTC)
+        assert result.enqueued_at <= result.started_at <= result.last_attempted_at <= now
+        assert before is None or before <= result.last_attempted_at
+        before = result.last_attempted_at
+        settle(queue, [(held, execute(queue, held))])
+
+
 @pytest.mark.backends("memory", "sqlite", "redis", "postgres")
 def test_who_runs_a_task_that_lasts_is_known_while_it_runs(queue):
     result = tasks.waits.enqueue()
