@@ -341,8 +341,11 @@ def _(given: Task) -> Command:
 
 @make_periodic.register
 def _(given: Task, policy: Policy, *rest: Any) -> Task:
+    """The task itself. Another backend, as in tests, has its schedule ignored, as it ignores the options of a task."""
     refuse_arguments(function_of(given))
-    backend = _backend_of(given)
+    backend = given.get_backend()
+    if not isinstance(backend, DjqueueBackend):
+        return given
     shared = replace(backend.policy, **policy.beside(Policy()))
     registry.register(PeriodicTaskCommand(given, backend.policy_for(given, shared), *rest))
     return given

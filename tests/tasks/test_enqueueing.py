@@ -16,6 +16,7 @@ from djqueue.policies.options import OPTIONS
 from djqueue.registry import registry
 from djqueue.tasks import DjqueueTask, as_task, task
 from djqueue.tasks.compat import (
+    PACKAGE,
     InvalidTask,
     InvalidTaskBackend,
     Task,
@@ -352,6 +353,17 @@ def test_a_task_has_a_schedule(queue, no_periodic_commands, monkeypatch):
         runs = run_due(until=timedelta(days=1), periodic=True)
         assert [run.value for run in runs] == ["word"]
         assert made.get_result(runs[0].id).return_value == "word"
+
+
+@pytest.mark.parametrize("kind", ["dummy.DummyBackend", "immediate.ImmediateBackend"])
+def test_the_schedule_of_a_task_is_ignored_by_another_backend(settings, monkeypatch, kind):
+    monkeypatch.setattr(registry, "register", lambda command: pytest.fail("it was registered"))
+    settings.TASKS = {"default": {"BACKEND": f"{PACKAGE}.backends.{kind}"}}
+    for decorate in (django_task, task):
+        made = decorate(plain)
+        assert periodic_command(crontab(hour=3, minute=0), ttl=600)(made) is made
+    with pytest.raises(TypeError, match="is not a function"):
+        periodic_command(every=60)("plain")
 
 
 def test_a_scheduled_task_must_need_no_argument():
