@@ -160,7 +160,7 @@ class Result:
         """What the command returned; waits for it up to ``timeout`` seconds (None: as long as it takes).
 
         Raises ResultTimeout; CommandFailed if it failed, expired, or was discarded or cancelled; NoResult if what it
-        returns is not kept, at once; RuntimeError within a transaction that would never see it, or at whose end the
+        returns is not kept, at once, or at the end for a handle made from an id, which does not know it; RuntimeError within a transaction that would never see it, or at whose end the
         message is sent, and without a timeout in a command that runs in a worker: if all workers wait for each other,
         none ever ends; TypeError or ValueError for a timeout that is no duration.
         """

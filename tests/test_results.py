@@ -319,6 +319,8 @@ class TestGet:
             handle.get()
         with pytest.raises(NoResult):
             async_to_sync(handle.aget)()
+        with pytest.raises(ResultTimeout, match="its status: ready"):
+            Result(handle.id).get(timeout=0)  # it does not know
 
     def test_what_ended_without_a_result_is_told_at_once(self, queue, monkeypatch):
         monkeypatch.setattr(results, "LAST_LOOK", 60)
