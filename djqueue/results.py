@@ -55,7 +55,7 @@ class Cancelled(StrEnum):
     ENDED = "ended"
     """It had ended before: it is done, has failed, or was cancelled."""
     UNKNOWN = "unknown"
-    """No queue has it, and nothing is known of its end."""
+    """Its queue does not have it, and nothing is known of its end."""
 
     def __bool__(self) -> bool:
         return self is Cancelled.WAITING
@@ -160,9 +160,10 @@ class Result:
         """What the command returned; waits for it up to ``timeout`` seconds (None: as long as it takes).
 
         Raises ResultTimeout; CommandFailed if it failed, expired, or was discarded or cancelled; NoResult if what it
-        returns is not kept, at once, or at the end for a handle made from an id, which does not know it; RuntimeError within a transaction that would never see it, or at whose end the
-        message is sent, and without a timeout in a command that runs in a worker: if all workers wait for each other,
-        none ever ends; TypeError or ValueError for a timeout that is no duration.
+        returns is not kept, at once, or once it has ended for a handle made from an id, which does not know it before;
+        RuntimeError within a transaction that would never see it, or at whose end the message is sent, and without a
+        timeout in a command that runs in a worker: if all workers wait for each other, none ever ends; TypeError or
+        ValueError for a timeout that is no duration.
         """
         waiting = Waiting(self, timeout, unknown)
         while (end := waiting.look()) is None:
@@ -265,7 +266,8 @@ class Result:
 NOT_KEPT = "message {} is done, and what it returned is not kept, or not any more: keep it with result_ttl."
 _WHY_LATE = {
     "ready": ". No consumer has begun it: is one running (manage.py queue_consumer) for its queue?",
-    "unknown": ". No queue has it: its id may be wrong, or its transaction not committed or rolled back.",
+    "unknown": ". Queue {!r} has no such message: its id or its queue_name may be wrong, or its transaction not "
+    "committed or rolled back.",
 }
 
 
@@ -314,10 +316,10 @@ class Waiting:
         return LAST_LOOK if self._timeout is None else self._began + self._timeout - time.monotonic()
 
     def _refuse_to_wait_longer(self, gone: bool) -> None:
-        now, left, id = time.monotonic(), self._left(), self._result.id
+        now, left, (id, alias) = time.monotonic(), self._left(), (self._result.id, self._result.queue_name)
         if left <= 0:
             status = self._result.status
-            told = f"after {self._timeout:g} s; its status: {status}{_WHY_LATE.get(status, '')}"
+            told = f"after {self._timeout:g} s; its status: {status}{_WHY_LATE.get(status, '').format(alias)}"
             raise ResultTimeout(f"message {id} has no result {told}")
         if not gone:
             self._seen = now

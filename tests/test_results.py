@@ -364,6 +364,8 @@ class TestGet:
         with pytest.raises(ResultTimeout, match="its status: delayed"):
             handle.get(timeout=0.5)
         queue.remove([handle.id])
+        with pytest.raises(ResultTimeout, match="unknown. Queue 'default' has no such message"):
+            handle.get(timeout=0)
         for wait in (handle.get, async_to_sync(handle.aget)):
             with pytest.raises(NoResult, match="neither in its queue nor among the errors"):
                 wait(timeout=20)
