@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
+from traceback import walk_tb
 from types import ModuleType
 
 from django.apps import AppConfig, apps
@@ -21,6 +22,14 @@ from djqueue.messages.failures import kind_of, text_of
 OWN_APP = "djqueue"
 LONGEST_TEXT = 300
 """Characters of an exception's text in the reason why a command is not found."""
+TASK_PACKAGES = "django.tasks.", "django_tasks."
+"""Where Django's tasks are, of Django 6 and of the package for 5.2."""
+NOT_OURS = "If it is not for djqueue, leave {!r} out of QUEUE_MODULES."
+IN_TASKS = (
+    'See the setting TASKS: the BACKEND of djqueue is "djqueue.tasks.DjqueueBackend", and QUEUES, unless it is empty, '
+    "lists the queue_name of every task."
+)
+"""What to do about an error while a module is imported."""
 
 
 # ---- At the start
@@ -33,11 +42,17 @@ def autodiscover() -> None:
             try:
                 import_module(f"{app.name}.{module}")
             except Exception as error:
-                error.add_note(
-                    f"In the module {app.name}.{module}, which djqueue imports at the start. If it is not for djqueue, "
-                    f"leave {module!r} out of QUEUE_MODULES."
-                )
+                hint = IN_TASKS if _is_of_tasks(error) else NOT_OURS.format(module)
+                error.add_note(f"In the module {app.name}.{module}, which djqueue imports at the start. {hint}")
                 raise
+
+
+def _is_of_tasks(error: Exception) -> bool:
+    """Whether Django's tasks raised it: a setting is wrong, or a task does not fit the settings."""
+    places = [type(error).__module__]
+    if frames := [frame for frame, _ in walk_tb(error.__traceback__)]:
+        places.append(frames[-1].f_globals.get("__name__") or "")
+    return any(f"{place}.".startswith(TASK_PACKAGES) for place in places)
 
 
 def is_discovered(path: str) -> bool:

@@ -1,11 +1,15 @@
 """What `manage.py check` tells of TASKS, and that nothing else fails before it does."""
 
+from importlib import import_module
+
 import pytest
+from django.apps import AppConfig, apps
 from django.core.exceptions import ImproperlyConfigured
 
+from djqueue import autodiscover
 from djqueue.checks.tasks import check_task_backends
 from djqueue.exceptions import InvalidQueueError
-from djqueue.tasks.compat import PACKAGE, InvalidTaskBackend, django_task, task_backends
+from djqueue.tasks.compat import PACKAGE, InvalidTask, InvalidTaskBackend, django_task, task_backends
 
 
 def plain():
@@ -73,3 +77,33 @@ def test_the_apps_that_tasks_need_are_told(settings):
     assert [message.id for message in task_backends["default"].check()] == expected
     told = [message.id for message in check_task_backends()]
     assert told == (expected if PACKAGE == "django_tasks" else []), "Django 6 has a check that asks the backends"
+
+
+@pytest.mark.parametrize(
+    ("name", "backends"),
+    [
+        ("misspelt", {"default": {"BACKEND": "djqueue.tasks.DjqueueBakend"}}),
+        ("a_module", {"default": {"BACKEND": "djqueue.tasks"}}),
+        ("no_class", {"default": {}}),
+        ("no_alias", {"other": {"BACKEND": "djqueue.tasks.DjqueueBackend"}}),
+        ("no_queue", {"default": {"BACKEND": "djqueue.tasks.DjqueueBackend", "QUEUES": ["mail"]}}),
+    ],
+)
+def test_an_error_of_the_setting_while_tasks_are_imported_names_the_setting(
+    settings, monkeypatch, tmp_path, name, backends
+):
+    package = tmp_path / f"shop_{name}"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "tasks.py").write_text(f"from {PACKAGE} import task\n\n@task\ndef plain():\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    app = AppConfig(package.name, import_module(package.name))
+    monkeypatch.setattr(apps, "get_app_configs", lambda: [app])
+    settings.TASKS = backends
+    with pytest.raises((ImproperlyConfigured, InvalidTask, KeyError, TypeError)) as caught:
+        autodiscover()
+    [note] = caught.value.__notes__
+    assert note.startswith(
+        f"In the module {package.name}.tasks, which djqueue imports at the start. See the setting TASKS"
+    )
+    assert '"djqueue.tasks.DjqueueBackend"' in note and "QUEUE_MODULES" not in note
