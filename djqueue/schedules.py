@@ -31,7 +31,7 @@ from djqueue.registry import registry
 from djqueue.running.context import open_entry
 from djqueue.timetables import Crontab, Rule, Timetable
 from djqueue.utils import moment, tell
-from djqueue.wiring import queues
+from djqueue.wiring import queues, why_no_facts
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,8 @@ def add(
     target, policy = _meant(command)
     queue = queues[policy.queue_name]
     if "facts" not in queue.features:
-        raise NotSupported(f"QUEUES[{queue.alias!r}] has no store, and there its schedules would be kept.")
+        why = why_no_facts(queue, {"facts"})
+        raise NotSupported(f"QUEUES[{queue.alias!r}] has no store, where its schedules would be kept{why}.")
     refuse_what_it_cannot(queue, policy)
     call = _prepared(target, args, kwargs, policy)
     now = datetime.fromtimestamp(queue.now(), UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
@@ -155,6 +155,13 @@ def _mend(path: str, error: ImportError) -> str:
     if not meant and (path.startswith("djqueue.") or "." not in path):
         meant = [one for kind, one in _KINDS.items() if kind in path.removeprefix("djqueue.").lower()]
     return f"Did you mean {meant[0]!r}?" if meant and meant[0] != path else ""
+
+
+def why_no_facts(queue: BaseQueue, needed: Iterable[str]) -> str:
+    """The setting by which a queue has no store, if a store is needed: the rest of a sentence, else ""."""
+    if "facts" not in needed or not isinstance(queue.unthrottled.store, NoStore):
+        return ""
+    return f", as QUEUES[{queue.alias!r}]['STORE'] is False: remove that, or drop what needs facts"
 
 
 def _store(config: conf.QueueConfig) -> BaseStore:

@@ -23,7 +23,7 @@ from djqueue.throttle import SETTINGS as THROTTLE_KEYS
 from djqueue.throttle import ThrottledQueue
 from djqueue.timetables import Crontab
 from djqueue.utils import near, nearest, seconds
-from djqueue.wiring import ClassNotUsable, build, load_class
+from djqueue.wiring import ClassNotUsable, build, load_class, why_no_facts
 
 
 @register(TAG)
@@ -268,6 +268,7 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
             yield say("E011", command=command.name, key=alias, near=near(alias, sorted(aliases)))
         if alias in queues and (lacking := command.policy.unsupported(queues[alias].features)):
             backend = type(queues[alias].unthrottled).__name__
+            lacking += why_no_facts(queues[alias], command.policy.needs)
             yield say("E012", command=command.name, alias=alias, backend=backend, lacking=lacking)
         serializer = command.policy.serializer
         if serializer and not accepted(serializer):

@@ -34,7 +34,7 @@ from djqueue.running.context import open_entry
 from djqueue.running.executor import run_inline
 from djqueue.running.instruments import instruments
 from djqueue.utils import slices, tell
-from djqueue.wiring import queues
+from djqueue.wiring import queues, why_no_facts
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ def _encoding(policy: Policy) -> dict[str, Any]:
 def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
     """Raises NotSupported if the options ask for more than the queue's backend can do."""
     if not policy.needs <= queue.features:
-        lacking = policy.unsupported(queue.features)
+        lacking = policy.unsupported(queue.features) + why_no_facts(queue, policy.needs)
         raise NotSupported(f"{type(queue).__name__} ({policy.queue_name!r}) cannot do: {lacking}.")
 
 

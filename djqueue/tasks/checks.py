@@ -12,6 +12,7 @@ from djqueue.policies.policy import Policy
 from djqueue.tasks.compat import PACKAGE
 from djqueue.tasks.options import NOT_OF_A_TASK
 from djqueue.utils import near_and_all
+from djqueue.wiring import why_no_facts
 
 NEEDED = {"priority", "facts", "inspect"}
 """What a queue must be able to do for all that tasks have."""
@@ -55,7 +56,8 @@ def check_queues(where: str, served: Iterable[BaseQueue]) -> Iterator[CheckMessa
     for queue in served:
         if lacking := NEEDED - queue.features:
             yield Warning(
-                f"{where}: the queue {queue.alias!r} ({type(queue).__name__}) lacks {', '.join(sorted(lacking))}.",
+                f"{where}: the queue {queue.alias!r} ({type(queue).__name__}) lacks {', '.join(sorted(lacking))}"
+                f"{why_no_facts(queue, lacking)}.",
                 hint="Tasks with a priority need the first, results of tasks the two others. Where neither is used, "
                 "silence djqueue.W402.",
                 id="djqueue.W402",
