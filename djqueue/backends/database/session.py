@@ -53,11 +53,15 @@ def put_types_right(connection: Any) -> int:
     _looked[connection.alias] = time.monotonic()
     with connection.cursor() as cursor:
         connection.connection.create_function(IS_TEXT, 1, _is_text, deterministic=True)
-        mended = sum(_mend(cursor, model) for model in apps.get_app_config("djqueue").get_models())
+        mended = sum(_mend(cursor, model) for model in _tables())
     if mended:
         text = "The database %r had values of other types than their columns in %d rows; they were put right"
         tell(logger, logging.ERROR, text, connection.alias, mended)
     return mended
+
+
+def _tables() -> list[type[models.Model]]:
+    return [model for model in apps.get_app_config("djqueue").get_models() if model._meta.managed]
 
 
 def _mend(cursor: Any, model: type[models.Model]) -> int:
