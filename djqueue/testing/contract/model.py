@@ -136,7 +136,9 @@ class Model:
         assert len(units) <= limit
         for number, unit in enumerate(units):
             ids = [lease.entry.id for lease in unit]
-            assert ids in self.next_units(full=number >= limit - ahead)
+            is_full = number >= limit - ahead
+            beside = [[known.entry.id for known in self.run("")]] if is_full and self._throttled_may_leave() else []
+            assert ids in [*self.next_units(is_full), *beside]
             for lane in self._chain(unit[0].entry.lane):
                 self.left[lane] += [self.now] * len(unit)
             for lease in unit:
@@ -263,7 +265,7 @@ class Model:
         return [name for name in (lane, self.gates[lane].parent) if name] if lane else []
 
     def _throttled_may_leave(self) -> bool:
-        """Whether a throttled lane may have its turn: a claim for no free worker ends there."""
+        """Whether a throttled lane may have its turn: for no free worker a claim takes nothing of lanes behind it."""
         return any(self._is_throttled(lane) and self.run(lane) for lane in self.gates)
 
     def _is_throttled(self, lane: str) -> bool:
