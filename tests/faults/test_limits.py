@@ -33,7 +33,7 @@ OWN_APPS = ["tests.faults.limits"]
 STUCK = 70
 SOON = 15.0
 """Seconds within which a consumer that lives runs what is new, on a busy machine too."""
-INNOCENTS = full(60, 120)
+INNOCENTS = full(30, 120)
 
 
 def ended(consumers, ids):
@@ -60,13 +60,13 @@ def sent() -> list[str] | None:
 @pytest.mark.parametrize("megabytes", [625, 650, 700, 750, 900] if FULL else [650])
 def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(consumers, megabytes):
     """Each goes on, or says 70, or dies: the work of others is run, and what comes then is run soon."""
-    ids = []
-    for number in range(12):
+    ids, fills = [], full(6, 12)
+    for number in range(fills):
         fill(20 + number, 0.2)
-        ids += ids_of(innocent.enqueue_many([(5.0,)] * (INNOCENTS // 12)))
+        ids += ids_of(innocent.enqueue_many([(5.0,)] * (INNOCENTS // fills)))
     how = {"env": {"DJQUEUE_TEST_MEMORY": str(megabytes)}}
     # Without memory a whole process may stand for most of a minute.
-    codes = supervise(consumers, lambda: ended(consumers, ids), "--lease", 2, timeout=2 * PATIENCE, **how)
+    codes = supervise(consumers, lambda: ended(consumers, ids), "--lease", 2, timeout=4 * PATIENCE, **how)
     new = until(sent, PATIENCE)
     codes += supervise(consumers, lambda: ended(consumers, new), "--lease", 2, timeout=SOON, **how)
     print(f"ended with {codes}")
