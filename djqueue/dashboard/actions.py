@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from django.contrib import messages as notices
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 
-from djqueue.dashboard import once
+from djqueue.dashboard.forms import confirmation, doing, is_repeated
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
-from djqueue.management.tables import told
 from djqueue.operations import (
     consumers,
     forget,
@@ -145,45 +144,26 @@ ACTIONS = {
 }
 
 
-def act(site: Site, request: HttpRequest) -> HttpResponse:
-    if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
-    action = ACTIONS.get(request.POST.get("action", ""))
-    if action is None:
-        notices.warning(request, "Nothing was done: this action is not known.")
-        return site.back(request)
-    site.demand(request, action.permission)
+@doing(ACTIONS, "this action is not known.")
+def act(site: Site, request: HttpRequest, action: Action) -> HttpResponse | None:
     values = {name: request.POST.get(name, "") for name in ("name", "queue", "why")}
     given = Given(**values, by=request.user.get_username())
-    with told():
-        try:
-            if action.question is not None and "confirmed" not in request.POST:
-                return _confirmation(site, request, action, given)
-            _do(site, request, action, given)
-        except (QueueError, ValueError) as error:
-            notices.error(request, str(error))
-    return site.back(request)
+    try:
+        if action.question is not None and "confirmed" not in request.POST:
+            return _confirmation(site, request, action, action.question(given))
+        _do(site, request, action, given)
+    except (QueueError, ValueError) as error:
+        notices.error(request, str(error))
+    return None
 
 
-def _confirmation(site: Site, request: HttpRequest, action: Action, given: Given) -> HttpResponse:
-    assert action.question is not None
+def _confirmation(site: Site, request: HttpRequest, action: Action, question: str) -> HttpResponse:
     hidden = [(name, request.POST.get(name, "")) for name in ("action", "name", "queue", "why", "next")]
-    context = {
-        "question": action.question(given),
-        "button": action.title,
-        "is_deletion": action.permission == "remove",
-        "hidden": hidden,
-        "number": once.new(),
-        "action_url": site.url("act"),
-        "back": request.POST.get("next", ""),
-    }
-    return site.show(request, "confirmation", context, "Are you sure?")
+    return confirmation(site, request, action, "act", {"question": question, "hidden": hidden})
 
 
 def _do(site: Site, request: HttpRequest, action: Action, given: Given) -> None:
-    number, queues = request.POST.get("number", ""), [all_queues[alias] for alias in all_queues]
-    if number and not once.is_first(number, queues):
-        notices.info(request, "That was done already.")
+    if is_repeated(request, [all_queues[alias] for alias in all_queues]):
         return
     done = action.do(given)
     site.done(request, given.name, done.text, done.changed)

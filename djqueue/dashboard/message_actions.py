@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from django.contrib import messages as notices
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest, HttpResponse
 from django.utils.datastructures import MultiValueDict
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, FAILED
-from djqueue.dashboard import once
+from djqueue.dashboard.forms import confirmation, doing, is_repeated
 from djqueue.dashboard.selecting import asked
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
-from djqueue.management.tables import told
 from djqueue.operations import messages, paging
 from djqueue.operations.messages import RUNNING, WAITING
 from djqueue.utils import counted
@@ -89,23 +88,16 @@ def allowed(site: Site, request: HttpRequest, states: Sequence[str]) -> list[tup
     ]
 
 
-def act(site: Site, request: HttpRequest) -> HttpResponse:
-    if request.method != "POST":
-        return HttpResponseNotAllowed(["POST"])
-    action = ACTIONS.get(request.POST.get("action", ""))
-    if action is None:
-        notices.warning(request, "Nothing was done: choose an action.")
-        return site.back(request)
-    site.demand(request, action.permission)
-    with told():
-        chosen, what = _chosen(request, action)
-        if not sum(map(len, chosen.values())):
-            notices.warning(request, f"Nothing was done: no message was selected that can be {action.done}.")
-            return site.back(request)
-        if (action.asks or request.POST.get("which") == "all") and "confirmed" not in request.POST:
-            return _confirmation(site, request, action, chosen, what)
-        _change(site, request, action, chosen, what)
-    return site.back(request)
+@doing(ACTIONS, "choose an action.")
+def act(site: Site, request: HttpRequest, action: Action) -> HttpResponse | None:
+    chosen, what = _chosen(request, action)
+    if not sum(map(len, chosen.values())):
+        notices.warning(request, f"Nothing was done: no message was selected that can be {action.done}.")
+        return None
+    if (action.asks or request.POST.get("which") == "all") and "confirmed" not in request.POST:
+        return _confirmation(site, request, action, chosen, what)
+    _change(site, request, action, chosen, what)
+    return None
 
 
 def _chosen(request: HttpRequest, action: Action) -> tuple[Chosen, str]:
@@ -154,14 +146,9 @@ def _confirmation(site: Site, request: HttpRequest, action: Action, chosen: Chos
         "is_capped": count >= MOST_CHANGED,
         "field": action.field,
         "aliases": [alias for alias in all_queues if _can(alias)],
-        "button": action.title,
-        "is_deletion": action.permission == "remove",
         "hidden": _hidden(request.POST),
-        "number": once.new(),
-        "action_url": site.url("act_on_messages"),
-        "back": request.POST.get("next", ""),
     }
-    return site.show(request, "confirmation", context, "Are you sure?")
+    return confirmation(site, request, action, "act_on_messages", context)
 
 
 def _hidden(given: MultiValueDict[str, str]) -> list[tuple[str, str]]:
@@ -170,9 +157,7 @@ def _hidden(given: MultiValueDict[str, str]) -> list[tuple[str, str]]:
 
 
 def _change(site: Site, request: HttpRequest, action: Action, chosen: Chosen, what: str) -> None:
-    number = request.POST.get("number", "")
-    if number and not once.is_first(number, _queues(chosen)):
-        notices.info(request, "That was done already.")
+    if is_repeated(request, _queues(chosen)):
         return
     changed, problem = 0, ""
     try:
