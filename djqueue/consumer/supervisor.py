@@ -122,7 +122,8 @@ class Supervisor:
         if self.coroutines is not None:
             self.coroutines.start()
         self.pool.start()
-        for loop in [*self.settlers.loops, *self.keepers, *self.fetchers, *self.schedulers]:
+        # Fetchers last: what a command takes of memory or descriptors must not keep the consumer from starting.
+        for loop in [*self.settlers.loops, *self.keepers, *self.schedulers, *self.fetchers]:
             loop.start()
 
     def ended(self) -> bool:

@@ -30,7 +30,7 @@ MEMORY = pytest.mark.backends("memory")
 EVERY = pytest.mark.backends(*ACROSS)
 dies = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 ran, actions = [], []
-gate = Gate()
+gate, seen = Gate(), threading.Event()
 
 
 @queue_command
@@ -55,6 +55,12 @@ def take_all_in_order(number):
 @queue_command
 def pass_the_gate():
     gate()
+
+
+@queue_command
+def see_threads():
+    ran.append({thread.name.removesuffix("-default") for thread in threading.enumerate()})
+    seen.set()
 
 
 def die(*args):
@@ -101,6 +107,16 @@ class TestDeaths:
         assert exit_code(threads=2) == STUCK
         entry = queue.find(handle.id).entry
         assert (queue.stats().ready, entry.attempts, entry.lost) == (1, 0, 0)
+
+    def test_all_threads_live_before_a_message_is_claimed(self, queue, monkeypatch):
+        """What a command takes of memory or descriptors cannot keep them from starting."""
+        start = Scheduler.start
+        monkeypatch.setattr(Scheduler, "start", lambda self: (seen.wait(0.1), start(self)))
+        seen.clear()
+        see_threads()
+        assert exit_code(threads=2, periodic=True, drain=True) == 0
+        kinds = "fetcher", "heartbeat", "reaper", "timelimits", "controlchannel", "settler", "scheduler", "worker-2"
+        assert {f"djqueue-{kind}" for kind in kinds} <= ran[-1]
 
     @pytest.mark.parametrize("kind", [Fetcher, Heartbeat, Reaper, TimeLimits, ControlChannel, Settler, Scheduler])
     def test_any_thread_that_ends_is_noticed(self, queue, monkeypatch, caplog, kind):

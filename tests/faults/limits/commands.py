@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 from djqueue import BatchCommand, Route, queue_command
 from tests.faults.commands import pass_gate, recorded
@@ -16,9 +18,8 @@ from tests.faults.ledger import record
 MEGABYTE = 1 << 20
 WORKER = "djqueue-worker-"
 hoard = []
-
-if most := int(os.environ.get("DJQUEUE_TEST_MEMORY", 0)):  # of a consumer that has just begun
-    resource.setrlimit(resource.RLIMIT_AS, (most * MEGABYTE,) * 2)
+SPARE = int(os.environ.get("DJQUEUE_TEST_MEMORY", 0))
+"""Megabytes that a consumer may take above those that it has when a command first fills its memory."""
 
 
 @queue_command(retry_on=[Exception], max_attempts=100, backoff=False)
@@ -30,6 +31,7 @@ def innocent(milliseconds=0.0):
 @queue_command
 def fill(megabytes, seconds=0.0):
     """Take all the memory that there is, in ever smaller pieces, keep it for a while, and fail."""
+    _limit_memory()
     pieces = []
     for size in (megabytes * MEGABYTE, MEGABYTE, 65_536, 4_096, 512):
         with suppress(MemoryError):
@@ -37,6 +39,14 @@ def fill(megabytes, seconds=0.0):
                 pieces.append(bytearray(size))
     time.sleep(seconds)
     raise MemoryError
+
+
+@cache
+def _limit_memory():
+    """A fixed limit would leave more or less to the commands with each thread that a consumer has."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + SPARE * MEGABYTE
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 @queue_command
