@@ -63,6 +63,9 @@ def record_of(lease: Lease, verdict: Verdict, owner: str = "", elapsed: float | 
     entry, ran = lease.entry, verdict.seconds
     ended = lease.claimed + (ran if elapsed is None else elapsed)
     try:
+        if verdict.outcome is Outcome.DONE and not verdict.details:  # as nearly all are
+            form = _form("done", owner, entry.command)
+            return form % (ended * 1e6, entry.attempts, entry.created * 1e6, ran * 1e6, b"")
         form, why = _form(verdict.outcome.effect.status, owner, entry.command), b""
         if verdict.exception is not None or verdict.reason or verdict.details:
             why = _why(verdict)

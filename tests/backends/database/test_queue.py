@@ -972,6 +972,16 @@ def test_tables_and_their_indexes(queue):
     assert len([one for one in facts.values() if one["index"] and not one["primary_key"]]) == 1
 
 
+@pytest.mark.backends("postgres")
+def test_records_of_the_history_are_compressed_by_what_takes_the_least_time(queue):
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute("SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'")
+        is_built_in = cursor.fetchone() == (True,)
+        of_history = "attrelid = 'djqueue_history'::regclass"
+        cursor.execute(f"SELECT attname FROM pg_attribute WHERE attcompression = 'l' AND {of_history}")
+        assert cursor.fetchall() == [("records",)] * is_built_in
+
+
 @pytest.mark.backends("mariadb")
 def test_columns_do_not_depend_on_the_character_set_of_the_server(queue):
     with connections[queue.database].cursor() as cursor:
