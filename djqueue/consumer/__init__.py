@@ -57,8 +57,8 @@ class Consumer:
         self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
         prefix = conf.get("QUEUE_CONSUMER_PREFIX")
         self.name = f"{prefix}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.counters = Counters(self.queues) if self.options.counts else None
-        """What counts its messages, if it is to count."""
+        self.counters = Counters(self.queues)
+        """What counts its messages."""
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops, self._retires = 0, False
         self._supervisor: Supervisor | None = None
@@ -78,8 +78,8 @@ class Consumer:
         return 0 if self._supervisor is None else self._supervisor.run_limit.count
 
     def totals(self) -> Totals:
-        """What it has counted, if it counts, and how much it does just now."""
-        totals = Totals() if self.counters is None else self.counters.totals()
+        """What it has counted, and how much it does just now."""
+        totals = self.counters.totals()
         if self._supervisor is not None:
             totals.gauges = self._supervisor.gauges()
         return totals

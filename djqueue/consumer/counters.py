@@ -1,14 +1,14 @@
 """What a process of a consumer counts, for monitoring: attempts by outcome, how long they ran, how long they waited.
 
-A process counts if it is asked to. With several processes each tells its supervisor, which adds them up.
+With several processes each tells its supervisor, which adds them up.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from djqueue.backends.base import BaseQueue
@@ -27,6 +27,8 @@ OUTCOMES = {one: one.name.lower() if one.effect.status == "released" else one.ef
 
 USUAL = ("done", "retried", "failed")
 """The outcomes that are shown from the start: how much a counter rises can be told only from its second value on."""
+FEW = 8
+"""Durations that are faster counted one by one than sorted."""
 
 
 @dataclass(slots=True)
@@ -36,10 +38,29 @@ class Durations:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     sum: float = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        if seconds > 0:  # not by two clocks that disagree, nor what is no number
-            self.sum += seconds
+    def add(self, seconds: list[float]) -> None:
+        """Count durations. The list may be sorted for that."""
+        if len(seconds) < FEW:
+            for one in seconds:
+                self.counts[bisect_left(BOUNDS, one)] += 1
+        else:
+            self._add_sorted(seconds)
+        total = sum(seconds)
+        if not (total >= 0 and min(seconds, default=0.0) >= 0):
+            total = sum(one for one in seconds if one > 0)  # not by two clocks that disagree, nor what is no number
+        self.sum += total
+
+    def _add_sorted(self, seconds: list[float]) -> None:
+        """Find how many there are in each class, instead of the class of each: most are in the first ones."""
+        seconds.sort()
+        below, all = 0, len(seconds)
+        for place, bound in enumerate(BOUNDS):
+            up_to = bisect_right(seconds, bound, below)
+            self.counts[place] += up_to - below
+            below = up_to
+            if below == all:
+                return
+        self.counts[-1] += all - below
 
     def include(self, other: Durations) -> None:
         self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
@@ -104,6 +125,24 @@ class Totals:
         return cls(rows, told["gauges"])
 
 
+@dataclass(slots=True)
+class Ended:
+    """What ended together, of one command in one queue."""
+
+    done: int = 0
+    others: list[str] = field(default_factory=list)
+    """The outcomes that are not ``done``."""
+    ran: list[float] = field(default_factory=list)
+    waited: list[float] = field(default_factory=list)
+
+    def count(self, counts: Counts) -> None:
+        counts.outcomes["done"] += self.done
+        for outcome in self.others:
+            counts.add(outcome)
+        counts.ran.add(self.ran)
+        counts.waited.add(self.waited)
+
+
 class Counters:
     """Counts the messages that are settled in this process. Safe to use from any thread.
 
@@ -113,40 +152,61 @@ class Counters:
     def __init__(self, queues: Iterable[BaseQueue] = ()) -> None:
         aliases = {queue.alias for queue in queues}
         ours = [command for command in registry if command.policy.queue_name in aliases]
-        self._counts = {(one.policy.queue_name, one.name): Counts() for one in ours}
+        self._taken = {(one.policy.queue_name, one.name): Counts() for one in ours}
+        """What :meth:`take` has returned."""
+        self._recent: dict[Key, Counts] = {}
+        """What was counted since."""
         self._lock = threading.Lock()
 
     def add(self, settled: Sequence[Held]) -> None:
-        """Count messages whose end the store knows."""
+        """Count messages whose end the store knows. Called for all messages, so those alike are counted at once."""
+        groups: dict[Key, Ended] = {}
+        queue = command = ended = None
+        for held in settled:
+            verdict = held.verdict
+            if verdict is None or verdict.outcome is RETURNED:  # which counts as nothing
+                continue
+            lease = held.lease
+            entry = lease.entry
+            if ended is None or entry.command != command or held.queue is not queue:
+                queue, command = held.queue, entry.command
+                ended = groups.setdefault((queue.alias, command), Ended())
+            if verdict.outcome is DONE and not held.lost:
+                ended.done += 1
+            else:
+                ended.others.append(LEASE_LOST if held.lost else OUTCOMES[verdict.outcome])
+            if ran := verdict.seconds:
+                ended.ran.append(ran)
+            if entry.attempts == 1 and (began := held.began) is not None and (claimed := lease.claimed):
+                due = entry.run_at if entry.run_at > entry.created else entry.created
+                ended.waited.append(claimed - due + began - held.since)
         with self._lock:
-            for held in settled:
-                verdict = held.verdict
-                if verdict is None or verdict.outcome is RETURNED:  # which counts as nothing
-                    continue
-                lease = held.lease
-                entry = lease.entry
-                counts = self._counts.get((held.queue.alias, entry.command)) or self._made(held)
-                if verdict.outcome is DONE and not held.lost:
-                    counts.outcomes["done"] += 1
-                else:
-                    counts.add(LEASE_LOST if held.lost else OUTCOMES[verdict.outcome])
-                if ran := verdict.seconds:
-                    counts.ran.add(ran)
-                if entry.attempts == 1 and held.began is not None and lease.claimed:
-                    due = entry.run_at if entry.run_at > entry.created else entry.created
-                    counts.waited.add(lease.claimed - due + held.began - held.since)
+            for (alias, name), group in groups.items():
+                group.count(self._counts_of(alias, name))
+
+    def take(self, aliases: Collection[str]) -> dict[Key, Counts]:
+        """What was counted in some queues since the last call for them."""
+        with self._lock:
+            taken = {key: counts for key, counts in self._recent.items() if key[0] in aliases}
+            for key, counts in taken.items():
+                del self._recent[key]
+                self._taken.setdefault(key, Counts()).include(counts)
+        return taken
 
     def totals(self) -> Totals:
-        """A copy of what was counted."""
+        """A copy of all that was counted."""
         totals = Totals()
         with self._lock:
-            totals.include(Totals(self._counts))
+            totals.include(Totals(self._taken))
+            totals.include(Totals(self._recent))
         return totals
 
-    def _made(self, held: Held) -> Counts:
+    def _counts_of(self, alias: str, name: str) -> Counts:
         """Names of commands in a store are not signed, so only those are told apart that this process knows."""
-        name = held.lease.entry.command
-        return self._counts.setdefault((held.queue.alias, name if registry.get(name) else OTHER), Counts())
+        if (counts := self._recent.get((alias, name))) is None:
+            known = (alias, name) in self._taken or registry.get(name) is not None
+            counts = self._recent.setdefault((alias, name if known else OTHER), Counts())
+        return counts
 
 
 class SupervisedTotals:

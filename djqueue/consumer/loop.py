@@ -356,8 +356,6 @@ class Options:
     """Serve the queues in the order given, not in turn."""
     drain: bool = False
     """Run all due messages, then end."""
-    counts: bool = False
-    """Count attempts, how long they run and how long messages wait, for :meth:`Consumer.totals`."""
     isolate: bool = False
     """Run a message with which a worker has died in a process of its own, which loads the settings module anew."""
     reap: bool = True

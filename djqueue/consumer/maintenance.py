@@ -19,6 +19,7 @@ from djqueue.backends.history import bounds_of
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, run_all
+from djqueue.consumer.rates import Sampler
 from djqueue.running.reporting import tell_started
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, plain, seconds, tell, whole
@@ -90,7 +91,7 @@ class Heartbeat(Loop):
 
 
 class Reaper(Loop):
-    """Makes expired leases claimable again, sweeps expired records, and keeps the failed queues in bounds.
+    """Makes expired leases claimable again, sweeps expired records, keeps the failed queues in bounds, takes samples.
 
     Every consumer does it for all; doing it twice is harmless. It looks at a queue again when the next lease that it
     knows of may expire, and after a quarter of the queue's lease at the latest: a lease that another process took
@@ -109,6 +110,9 @@ class Reaper(Loop):
         self._by: dict[int, tuple[float, int]] = {}
         """The latest moment for it by the clock of the store; how many times in a row the look was later."""
         self._pruned, self._swept = 0.0, time.monotonic()
+        self._ahead: dict[int, float] = {}
+        """By how much the clock of a queue's store is ahead of ours, if it has one."""
+        self._sampler = Sampler()
 
     def tick(self) -> float:
         pause = run_all(self._queues, self._look)
@@ -119,9 +123,9 @@ class Reaper(Loop):
             duties += [self._prune, self._trim, self._trim_history]
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
-            duties.append(self._sweep)
+            duties += [self._sweep, self._sample]
         run_all([partial(duty, queue) for queue in self._queues for duty in duties], self._do)
-        return pause
+        return min(pause, SWEEP_EVERY)
 
     def _do(self, duty: Callable[[], None]) -> None:
         self.move()
@@ -149,6 +153,8 @@ class Reaper(Loop):
             text = "%s: %d leases ran out; their workers died or lost touch"
             about = {"event": "reaped", "queue": queue.alias, "count": reaped.count}
             tell(logger, logging.WARNING, text, queue.alias, reaped.count, extra=about)
+        if reaped.now:
+            self._ahead[id(queue)] = reaped.now - clock()
         times = times + 1 if is_late else 0
         self._by[id(queue)] = (inf if times >= LATE_TIMES else reaped.now + left + patience), times
         return left
@@ -170,6 +176,11 @@ class Reaper(Loop):
         if queue.failed is not None:
             queue.failed.reap(REAP_BATCH)
             queue.failed.sweep(SWEEP_BATCH)
+
+    def _sample(self, queue: BaseQueue) -> None:
+        """Keep how much is in a queue, for its rates."""
+        if "facts" in queue.features and (ahead := self._ahead.get(id(queue))) is not None:
+            self._sampler.look(queue, clock() + ahead)
 
     def _trim(self, queue: BaseQueue) -> None:
         most, age = conf.get("QUEUE_MAX_ERRORS"), conf.get("QUEUE_MAX_ERROR_AGE")

@@ -12,9 +12,11 @@ from typing import Protocol
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
+from djqueue.consumer.counters import Counters
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
 from djqueue.consumer.memory import memory_of
+from djqueue.consumer.rates import SILENT, RateRecorder
 from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.running.consumers import ConsumerRecord, Order
@@ -36,6 +38,7 @@ class Served(Protocol):
 
     name: str
     options: Options
+    counters: Counters
 
     @property
     def ran(self) -> int: ...
@@ -57,7 +60,8 @@ class State:
 class OperatorChannel:
     """Heartbeats, pauses and orders of a consumer, in one store of shared facts. :meth:`tick` does what is due.
 
-    While nothing changes, this costs a read of two facts a second, and a write in five seconds.
+    While nothing changes, this costs a read of two facts a second, and a write in five seconds. What the consumer
+    counts is written in the same step.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class OperatorChannel:
         self._consumer = consumer
         self._in_flight = in_flight
         self._state = state
+        self._rates = RateRecorder(self.store, self.queues, consumer.name, consumer.counters)
         self._changed = changed
         """Called when something was paused or resumed."""
         self._text: bytes | None = None
@@ -89,6 +94,8 @@ class OperatorChannel:
     def tick(self) -> None:
         now = clock()
         if now - self._looked >= LOOK:
+            if self._asked > -inf:
+                self._rates.gather(self.now)
             self._look(now)
         is_due = now - self._beat >= consumers.EVERY or str(self._state) != self._written
         if is_due and now - self._began >= LASTING:
@@ -100,9 +107,12 @@ class OperatorChannel:
         return max(0.0, LOOK - (clock() - self._looked))
 
     def end(self) -> None:
-        """The consumer has ended: forget its heartbeat."""
-        if self._beat > -inf:
-            consumers.leave(self.store, self._consumer.name)
+        """The consumer has ended: write what it counted, and forget its heartbeat."""
+        try:
+            self._rates.end(self._now_for_certain)
+        finally:
+            if self._beat > -inf:
+                consumers.leave(self.store, self._consumer.name)
 
     # ---- what it hears
 
@@ -114,6 +124,7 @@ class OperatorChannel:
         self._looked = now
         if index and not consumers.is_listed(index[0], name):  # the store was emptied
             self._beat, self._listed = -inf, ""
+            self._rates.doubt()
         if text != self._text or not self.is_known:
             if text is not None and self._asked == -inf:
                 self._ask_clock(now)  # by which a pause ends
@@ -159,8 +170,12 @@ class OperatorChannel:
             self._listed, self._listed_at = self._digest, now
         if self._beat == -inf:
             consumers.enter(self.store, self._consumer.name)
+        if now - self._beat > SILENT / 2:
+            self._rates.doubt()
+        self._rates.gather(self.now)
         state = str(self._state)
-        consumers.write(self.store, self._record(state))
+        consumers.write(self.store, self._record(state), self._rates.facts())
+        self._rates.written()
         self._beat, self._written = now, state
 
     def _record(self, state: str) -> ConsumerRecord:
@@ -191,6 +206,11 @@ class OperatorChannel:
             at=self.now,
             state=state,
         )
+
+    def _now_for_certain(self) -> float:
+        if self._asked == -inf:
+            self._ask_clock(clock())
+        return self.now
 
     def _ask_clock(self, now: float) -> None:
         self._ahead, self._asked = self.store.now() - now, now

@@ -451,15 +451,15 @@ class Assignment:
 class SupervisorLink(threading.Thread):
     """Does what the supervisor says, and tells it when the consumer serves.
 
-    It also tells how many messages were run, if that is ``limited``, and what the consumer counts, if it does.
+    It also tells how many messages were run, if that is ``limited``, and what was counted, if ``metrics`` show it.
     """
 
-    def __init__(self, consumer: Consumer, descriptor: int, limited: bool):
+    def __init__(self, consumer: Consumer, descriptor: int, limited: bool, metrics: bool = False):
         super().__init__(name="djqueue-supervisor", daemon=True)
         self._consumer = consumer
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(True)
-        self._limited = limited
+        self._limited, self._metrics = limited, metrics
         self._telling = threading.Lock()
         self._stops = count()
         self._told = 0
@@ -502,7 +502,7 @@ class SupervisorLink(threading.Thread):
 
     def _is_spoken_to(self) -> bool:
         """Whether the supervisor says something, or is gone; False once it is time to tell what is done."""
-        tells = self._limited or self._consumer.counters is not None
+        tells = self._limited or self._metrics
         return bool(select.select([self._socket], [], [], LOOK if tells else None)[0])
 
     def _tell_what_is_done(self) -> None:
@@ -514,8 +514,8 @@ class SupervisorLink(threading.Thread):
             self.tell_what_is_counted()
 
     def tell_what_is_counted(self) -> None:
-        """Tell what the consumer has counted, if it counts. From any thread."""
-        if self._consumer.counters is not None:
+        """Tell what the consumer has counted, if that is shown. From any thread."""
+        if self._metrics:
             self._tell(b"%s %s" % (COUNTED, self._consumer.totals().written().encode()))
 
     def _tell(self, line: bytes) -> None:

@@ -46,7 +46,7 @@ class Served(Protocol):
     queues: list[BaseQueue]
     options: Options
     name: str
-    counters: Counters | None
+    counters: Counters
 
     @property
     def ran(self) -> int: ...
@@ -63,7 +63,7 @@ class Supervisor:
         self._drain = options.drain
         self._observer = Observer(options.stuck_after)
         self.may_end = options.drain or limit is not None
-        self.in_flight = InFlight(None if consumer.counters is None else consumer.counters.add)
+        self.in_flight = InFlight(consumer.counters.add)
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         patience = PATIENCE if options.isolate else 1

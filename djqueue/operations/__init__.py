@@ -19,6 +19,7 @@ _NAMES = {
     "djqueue.operations.messages": "cancel find_message messages_of move remove reprioritise requeue run_now",
     "djqueue.operations.pausing": "pause pauses resume",
     "djqueue.operations.purging": "purge",
+    "djqueue.operations.rates": "CommandRates Point QueueRates queue_rates rates time_to_drain",
     "djqueue.operations.rehearsing": "Call Rehearsal rehearse",
     "djqueue.operations.schedules": "schedules",
 }
@@ -28,9 +29,12 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 
 __all__ = [
     "Call",
+    "CommandRates",
     "Explanation",
     "Limit",
+    "Point",
     "Problem",
+    "QueueRates",
     "Reason",
     "Rehearsal",
     "actions",
@@ -49,7 +53,9 @@ __all__ = [
     "pause_lane",
     "pauses",
     "purge",
+    "queue_rates",
     "quiet",
+    "rates",
     "rehearse",
     "remove",
     "reprioritise",
@@ -60,6 +66,7 @@ __all__ = [
     "run_now",
     "schedules",
     "stop",
+    "time_to_drain",
 ]
 
 if TYPE_CHECKING:
@@ -80,6 +87,7 @@ if TYPE_CHECKING:
     )
     from djqueue.operations.pausing import pause, pauses, resume
     from djqueue.operations.purging import purge
+    from djqueue.operations.rates import CommandRates, Point, QueueRates, queue_rates, rates, time_to_drain
     from djqueue.operations.rehearsing import Call, Rehearsal, rehearse
     from djqueue.operations.schedules import schedules
 

@@ -1,6 +1,8 @@
 """What a consumer counts: each attempt by how it ended, how long it ran, how long its message had waited."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from djqueue import Consumer, Discard, queue_command
 from djqueue.consumer.counters import BOUNDS, LEASE_LOST, OTHER, Counts, Durations, SupervisedTotals, Totals
@@ -37,7 +39,7 @@ def _these_commands():
 
 
 def counted_of(attempts):
-    consumer = Consumer(periodic=False, counts=True)
+    consumer = Consumer(periodic=False)
     assert consumer.run(attempts) == 0
     return consumer.totals().counts
 
@@ -72,13 +74,13 @@ class TestBeside:
         with serving(threads=3, coroutines=7) as beside:
             gate.await_within(1)
             room = {"processes": 1, "threads": 3, "coroutines": 7}
-            assert beside.consumer.totals() == Totals({}, {**room, "claimed": 1, "running": 1})
+            assert beside.consumer.totals().gauges == {**room, "claimed": 1, "running": 1}
             gate.open()
             eventually(lambda: beside.consumer.totals().gauges["claimed"] == 0)
 
     def test_what_another_worker_holds_by_the_end_is_counted_as_lost(self, queue):
         pass_the_gate()
-        with serving(counts=True) as beside:
+        with serving() as beside:
             gate.await_within(1)
             [held] = beside.consumer._supervisor.in_flight
             queue.release([held.lease])
@@ -89,22 +91,31 @@ class TestBeside:
 
     def test_a_command_that_is_not_known_here_has_no_series_of_its_own(self, queue):
         queue.put([message_for(queue, "shop.commands.elsewhere")])
-        with serving(counts=True) as beside:
+        with serving() as beside:
             counts = eventually(lambda: beside.consumer.totals().counts.get(("default", OTHER)))
             assert counts.outcomes["postponed"] == 1
 
 
 def test_a_duration_is_in_the_first_class_whose_bound_is_not_less():
     durations = Durations()
-    for seconds in (0.0, 0.005, 0.0051, 3600.0, 3601.0):
-        durations.add(seconds)
+    durations.add([3601.0, 0.0, 0.005, 0.0051, 3600.0])
     assert [durations.counts[place] for place in (0, 1, len(BOUNDS) - 1, len(BOUNDS))] == [2, 1, 1, 1]
+
+
+@given(st.lists(st.floats(min_value=-1, max_value=5000), max_size=50))
+def test_durations_are_counted_alike_however_many_there_are(seconds):
+    alone, together = Durations(), Durations()
+    for one in seconds:
+        alone.add([one])
+    together.add([*seconds])
+    assert together.counts == alone.counts
+    assert together.sum == pytest.approx(alone.sum) == pytest.approx(sum(one for one in seconds if one > 0))
 
 
 def test_of_a_process_that_has_ended_the_counts_stay_and_the_gauges_go():
     def told(done):
         ran = Durations()
-        ran.add(0.2)
+        ran.add([0.2])
         return Totals({("default", "a.b"): Counts({"done": done}, ran)}, {"threads": 4}).written()
 
     processes = SupervisedTotals()

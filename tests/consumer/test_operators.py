@@ -6,6 +6,7 @@ import pytest
 
 from djqueue import operations, periodic_command, queue_command, queues
 from djqueue.consumer import operators
+from djqueue.consumer.counters import Counters
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
 from djqueue.consumer.operators import OperatorChannels
@@ -51,6 +52,7 @@ class Told:
     name: str = field(default_factory=lambda: f"web-1:42:{new_id()}")
     options: Options = field(default_factory=lambda: Options(threads=3))
     ran: int = 7
+    counters: Counters = field(default_factory=Counters)
     stops: int = 0
 
     def stop(self):

@@ -345,7 +345,7 @@ class TestStops:
 
 class FakeConsumer:
     def __init__(self):
-        self.calls, self.ran, self.counters = [], 0, None
+        self.calls, self.ran = [], 0
 
     def stop(self):
         self.calls.append("stop")
@@ -358,7 +358,7 @@ class FakeConsumer:
 def ours():
     ours, theirs = socket.socketpair()
     consumer = FakeConsumer()
-    link = SupervisorLink(consumer, theirs.detach(), limited=True)
+    link = SupervisorLink(consumer, theirs.detach(), limited=True, metrics=True)
     link.start()
     with ours:
         ours.settimeout(30)

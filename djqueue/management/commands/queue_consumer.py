@@ -201,7 +201,12 @@ class Command(OperatorCommand):
         alive = options["alive"] and f"{options['alive']}.{os.getpid()}"
         consumer = self._consumer({**options, "alive": alive}, has_duties=assignment.has_duties)
         name_process(assignment.number, consumer.name)
-        link = SupervisorLink(consumer, assignment.descriptor, limited=options["max_messages"] is not None)
+        link = SupervisorLink(
+            consumer,
+            assignment.descriptor,
+            limited=options["max_messages"] is not None,
+            metrics=bool(options["metrics"]),
+        )
         handle_signals(ENDING, lambda *_: link.stop())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         link.start()
@@ -245,7 +250,7 @@ class Command(OperatorCommand):
         isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load the settings
         try:
             periodic = has_duties and not options["no_periodic"]
-            given |= {"periodic": periodic, "reap": has_duties, "isolate": isolate, "counts": bool(options["metrics"])}
+            given |= {"periodic": periodic, "reap": has_duties, "isolate": isolate}
             return Consumer(options["queues"], **given)
         except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error

@@ -1,0 +1,144 @@
+"""What was counted per minute: consumers add up, those too that are gone; what comes in is told by what is there."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from djqueue import Discard, operations, queue_command
+from djqueue.consumer import operators
+from djqueue.consumer.counters import Counters, Counts
+from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.loop import Options
+from djqueue.consumer.operators import OperatorChannels
+from djqueue.consumer.rates import INDEX
+from djqueue.messages.envelope import new_id
+from tests.support.clock import Clock
+from tests.support.consumer import only
+
+EVERYWHERE = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
+MEMORY = pytest.mark.backends("memory")
+BEGIN = 1_800_000_000.0  # the begin of a quarter of an hour
+
+
+@queue_command(retry_on=[KeyError], backoff=0.001, max_attempts=2)
+def work(how="done"):
+    if how == "fail":
+        raise KeyError("no")
+    if how == "discard":
+        raise Discard("not wanted")
+
+
+@pytest.fixture(autouse=True)
+def _this_command():
+    with only(work):
+        yield
+
+
+@pytest.fixture
+def time(queue, monkeypatch):
+    """The time by the clock of the store."""
+    time = Clock(BEGIN)
+    monkeypatch.setattr(type(queue.store), "now", lambda store: time.now)
+    monkeypatch.setattr(operators, "clock", time)
+    return time
+
+
+@dataclass
+class Served:
+    """A consumer as its operator channels see it."""
+
+    time: Clock
+    queue: object
+    name: str = field(default_factory=lambda: f"web-1:42:{new_id()}")
+    options: Options = field(default_factory=Options)
+    ran: int = 0
+
+    def __post_init__(self):
+        self.counters = Counters([self.queue])
+        channels = OperatorChannels()
+        channels.open([self.queue], self, InFlight(), lambda: None)
+        [self.channel] = channels.channels
+
+    def stop(self):
+        raise NotImplementedError
+
+    def count(self, seconds=0.01, **outcomes):
+        """Count some messages, which ran for a while."""
+        counts = self.counters._recent.setdefault((self.queue.alias, work.name), Counts())
+        for outcome, number in outcomes.items():
+            counts.add(outcome, number)
+            counts.ran.add([seconds] * number)
+
+    def beat(self, seconds=5.0):
+        self.time.now += seconds
+        self.channel.tick()
+
+
+def shown(period="hour"):
+    """The minutes in which something was counted, from the beginning of the test."""
+    found = operations.rates(period=period)
+    return {int(p.start - BEGIN): (p.done, p.failed, p.retried) for p in found[0].points if p.done} if found else {}
+
+
+@EVERYWHERE
+def test_consumers_add_up_and_those_that_left_still_count(queue, time):
+    one, other = Served(time, queue), Served(time, queue)
+    one.count(done=3, failed=1)
+    other.count(done=2, retried=1, discarded=1)
+    for served in (one, other, one):
+        served.beat()
+    assert shown() == {0: (5, 1, 1)}, "what is written twice counts once"
+    one.count(done=10)
+    one.channel.end()
+    other.count(done=100)
+    other.beat(60)
+    third = Served(time, queue)
+    third.count(done=1000)
+    third.beat(0)
+    third.beat(1)
+    assert shown() == {0: (15, 1, 1), 60: (1100, 0, 0)}
+    assert shown("day") == {0: (1115, 1, 1)}
+    [counted] = operations.rates("default", "work")
+    assert (counted.total.done, counted.total.others, len(counted.points)) == (1115, {"discarded": 1}, 60)
+    assert counted.points[0].start == BEGIN + 60 - 59 * 60
+    assert operations.rates(command="other") == []
+
+
+@MEMORY
+def test_one_that_takes_the_slot_of_another_adds_to_what_is_there(queue, time):
+    for number in range(3):
+        served = Served(time, queue)
+        served.count(done=10**number)
+        served.channel.tick()
+        served.beat(1)
+        served.channel.end()
+    assert shown() == {0: (111, 0, 0)}
+    store = queue.store.shared
+    assert len(store.get(INDEX).split(b"], [")) == 1, "as many slots as consumers at a time"
+
+
+@MEMORY
+def test_one_that_stood_still_leaves_its_slot_to_the_one_that_took_it(queue, time):
+    still = Served(time, queue)
+    still.count(done=1)
+    still.channel.tick()
+    still.beat(1)
+    time.now += 61
+    other = Served(time, queue)
+    other.count(done=10)
+    other.channel.tick()
+    other.beat(1)
+    still.count(done=100)
+    still.beat(1)
+    other.count(done=1000)
+    other.beat(5)
+    assert shown() == {0: (1, 0, 0), 60: (1110, 0, 0)}
+
+
+@EVERYWHERE
+def test_a_consumer_that_ends_at_once_counts(queue, time):
+    for _ in range(2):
+        served = Served(time, queue)
+        served.count(done=2)
+        served.channel.end()
+    assert shown() == shown("day") == {0: (4, 0, 0)}
