@@ -14,6 +14,7 @@ from djqueue.logs import lasted
 from djqueue.messages.failures import text_of
 from djqueue.operations.consumers import chosen, consumers_of, serving
 from djqueue.operations.pausing import pauses_of
+from djqueue.operations.rates import LATELY, MINUTES, QueueRates, queue_rates
 from djqueue.running.consumers import GONE, QUIET, ConsumerRecord
 from djqueue.running.pauses import QUEUE, Pause
 from djqueue.running.shared import Shared, shared_stores
@@ -50,7 +51,7 @@ class Problem:
     queue: str
     """The alias of the queue; "" if it is of none alone."""
     kind: str
-    """backlog, age, failed, consumers, gone, quiet, paused, command or store."""
+    """backlog, age, failed, errors, consumers, gone, quiet, paused, command or store."""
     text: str
     """What is wrong, and what to do where that is known."""
 
@@ -61,14 +62,16 @@ def health(
     backlog: Limit = NONE,
     age: Limit = NONE,
     failed: Limit = NONE,
+    error_rate: Limit = NONE,
     least_consumers: int = 1,
     gone_for: float = GONE_LATELY,
 ) -> list[Problem]:
     """What is wrong with these queues (all by default), the worst first; nothing if all is well.
 
     ``backlog`` limits how many messages are ready, ``age`` for how many seconds the oldest one has been, ``failed`` how
-    many are in the failed queue. ``least_consumers`` are to be alive for each queue; 0 asks for none. A consumer that
-    is gone is a problem for ``gone_for`` seconds.
+    many are in the failed queue, ``error_rate`` how many percent of the attempts of the last minutes failed or are
+    retried. ``least_consumers`` are to be alive for each queue; 0 asks for none. A consumer that is gone is a problem
+    for ``gone_for`` seconds.
     """
     queues = chosen(aliases)
     problems: list[Problem] = []
@@ -82,6 +85,8 @@ def health(
     for shared in shared_stores(queues):
         try:
             problems += _of_store(shared, away, least_consumers, gone_for)
+            asked = [] if error_rate == NONE else queue_rates([queue.alias for queue in shared.queues], MINUTES)
+            problems += [found for rates in asked for found in _of_errors(rates, error_rate)]
         except Exception as error:
             problems += [_unreachable(queue, error) for queue in shared.queues if queue not in away]
     return sorted(problems, key=lambda one: -one.level)
@@ -115,6 +120,14 @@ def _of_counts(queue: BaseQueue, stats: QueueStats, limits: Sequence[Limit]) -> 
     if level := failed.level(stats.failed or 0):
         text = f"{counted(stats.failed or 0, 'failed message')}: queue_errors summary tells of what"
         yield Problem(level, queue.alias, "failed", text)
+
+
+def _of_errors(rates: QueueRates, limit: Limit) -> Iterator[Problem]:
+    if attempts := rates.done + rates.failed + rates.retried:
+        share = 100 * (rates.failed + rates.retried) / attempts
+        if level := limit.level(share):
+            text = f"{share:.0f} % of the attempts of the last {LATELY} minutes ended in an error: queue_errors summary"
+            yield Problem(level, rates.queue, "errors", text)
 
 
 def _of_pause(pause: Pause) -> Problem:

@@ -15,11 +15,11 @@ from djqueue.operations.consumers import chosen
 from djqueue.operations.failed import is_named
 from djqueue.running.shared import Shared, shared_stores
 
-HOUR, DAY = "hour", "day"
-PERIODS = {HOUR: (MINUTE, 60), DAY: (QUARTER, 96)}
-"""The length of a span of time in seconds, and how many of them a period has."""
 LATELY = 5
 """Minutes over which rates per minute are taken."""
+MINUTES, HOUR, DAY = "minutes", "hour", "day"
+PERIODS = {MINUTES: (MINUTE, LATELY + 1), HOUR: (MINUTE, 60), DAY: (QUARTER, 96)}
+"""The length of a span of time in seconds, and how many of them a period has."""
 
 
 class Quantiles(NamedTuple):
@@ -95,6 +95,7 @@ class QueueRates:
 def rates(queue: str | None = None, command: str | None = None, period: str = HOUR) -> list[CommandRates]:
     """What consumers counted in the last ``hour`` by minutes, or in the last ``day`` by quarters of an hour.
 
+    ``minutes`` are the last six points of an hour, which are read faster.
     Of one queue or all, and of commands of a name as :func:`messages_of` takes it, those with the most attempts first.
     Counts are of attempts whose end the store knows. They outlive consumers; of one that is killed the last 5 seconds
     may be missing, of a day the last minute. What ends in the last second of a minute may be counted in the next one.
@@ -113,7 +114,7 @@ def rates(queue: str | None = None, command: str | None = None, period: str = HO
 
 
 def queue_rates(aliases: Iterable[str] | None = None, period: str = HOUR) -> list[QueueRates]:
-    """What came into these queues (all by default) that keep facts, and what became of it.
+    """What came into these queues (all by default) that keep facts, and what became of it; ``period`` as :func:`rates`.
 
     What was done is counted as for :func:`rates`. What came in is told by how many messages are in the queue and have
     been done, which a consumer looks at once a minute: those that were cancelled or deleted are missing, and it is not
@@ -138,7 +139,7 @@ def time_to_drain(queue: str) -> float | None:
 
 def _period(period: str) -> tuple[int, int]:
     if period not in PERIODS:
-        raise ValueError(f"period is {period!r}: give {' or '.join(map(repr, PERIODS))}.")
+        raise ValueError(f"period is {period!r}: give {', '.join(map(repr, PERIODS))}.")
     return PERIODS[period]
 
 
@@ -237,9 +238,9 @@ def _queue_point(span: Span, outcomes: Sequence[int], samples: Sequence[Sample])
 
 def _entered_by(moment: float, samples: Sequence[Sample]) -> float | None:
     """How many messages had ever come in by a moment, between two samples; None if it is not between two."""
-    number = bisect_right(samples, moment, key=lambda one: one.at)
-    if not 0 < number < len(samples):
+    if len(samples) < 2 or not samples[0].at <= moment <= samples[-1].at:
         return None
+    number = min(bisect_right(samples, moment, key=lambda one: one.at), len(samples) - 1)
     (earlier, was), (later, is_then) = samples[number - 1 : number + 1]
     first, last = _entered(was), _entered(is_then)
     if first is None or last is None:

@@ -347,6 +347,9 @@ class FakeConsumer:
     def __init__(self):
         self.calls, self.ran = [], 0
 
+    def totals(self):
+        return Totals({}, {"threads": 4})
+
     def stop(self):
         self.calls.append("stop")
 
@@ -355,10 +358,10 @@ class FakeConsumer:
 
 
 @pytest.fixture
-def ours():
+def ours(request):
     ours, theirs = socket.socketpair()
     consumer = FakeConsumer()
-    link = SupervisorLink(consumer, theirs.detach(), limited=True, metrics=True)
+    link = SupervisorLink(consumer, theirs.detach(), limited=True, metrics=getattr(request, "param", False))
     link.start()
     with ours:
         ours.settimeout(30)
@@ -401,9 +404,9 @@ class TestWithinAProcess:
         consumer.ran = 9
         assert socket.recv(100) == b"ran 9\n"
 
+    @pytest.mark.parametrize("ours", [True], indirect=True)
     def test_it_tells_what_was_counted(self, ours):
-        socket, link, consumer = ours
-        consumer.counters, consumer.totals = object(), lambda: Totals({}, {"threads": 4})
+        socket, link, _ = ours
         told = b'counted {"counts": [], "gauges": {"threads": 4}}\n'
         assert socket.recv(len(told), MSG_WAITALL) == told
         link.tell_what_is_counted()  # at the end, without a wait

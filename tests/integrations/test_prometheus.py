@@ -33,8 +33,7 @@ def work():
 
 def counted():
     ran = Durations()
-    for seconds in (0.001, 0.2, 7200.0):
-        ran.add(seconds)
+    ran.add([0.001, 0.2, 7200.0])
     commands = {("default", 'a."b\\\n'): Counts({"done": 2, "failed": 1}, ran, ran), ("mail", "a.c"): Counts()}
     return Totals(commands, {"threads": 4, "running": 1})
 

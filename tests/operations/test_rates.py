@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from djqueue import Discard, operations, queue_command
+from djqueue.backends.base import Entry
 from djqueue.consumer import operators
 from djqueue.consumer.counters import Counters, Counts
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
 from djqueue.consumer.operators import OperatorChannels
-from djqueue.consumer.rates import INDEX
+from djqueue.consumer.rates import INDEX, Sampler
 from djqueue.messages.envelope import new_id
 from tests.support.clock import Clock
 from tests.support.consumer import only
@@ -142,3 +143,32 @@ def test_a_consumer_that_ends_at_once_counts(queue, time):
         served.count(done=2)
         served.channel.end()
     assert shown() == shown("day") == {0: (4, 0, 0)}
+
+
+@EVERYWHERE
+def test_what_came_in_and_the_time_to_drain_are_told_by_samples_of_the_queue(queue, time):
+    one, other = Sampler(), Sampler()
+    queue.put([Entry(b"", new_id()) for _ in range(4)])
+    for sampler in (one, other, one):
+        sampler.look(queue, time.now)
+    assert operations.time_to_drain("default") is None, "one look tells nothing"
+    time.now += 60
+    queue.complete(queue.claim(3))
+    queue.put([Entry(b"", new_id())])
+    other.look(queue, time.now)
+    one.look(queue, time.now)
+    [rates] = operations.queue_rates()
+    assert [(int(p.start - BEGIN), p.ready, p.enqueued) for p in rates.points[-2:]] == [(0, 4, 1), (60, 2, None)]
+    assert (rates.enqueued, rates.time_to_drain) == (1.0, 60.0), "two of four went in a minute"
+    time.now += 15
+    assert operations.time_to_drain("default") == 45.0
+    assert operations.queue_rates(period="day")[0].points[-1].ready == 4
+    time.now += 45
+    queue.put([Entry(b"", new_id())])
+    one.look(queue, time.now)
+    queue.complete(queue.claim(9))
+    time.now += 60
+    one.look(queue, time.now)
+    assert operations.time_to_drain("default") == 0.0
+    time.now += 3600
+    assert operations.time_to_drain("default") is None

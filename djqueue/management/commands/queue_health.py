@@ -43,6 +43,8 @@ class Command(OperatorCommand):
         add("--backlog", type=_limit(limit), help="messages of a queue that are ready, as in 1000:10000", **form)
         add("--age", type=_limit(span), help="for how long the oldest has been ready, as in 5m:1h", **form)
         add("--failed", type=_limit(limit), help="messages in a failed queue, as in 1:100", **form)
+        help = "percent of the attempts of the last minutes that failed or are retried, as in 5:20"
+        add("--error-rate", type=_limit(_percent), help=help, **form)
         add("--consumers", type=int, default=1, metavar="N", help="how many are to serve each queue (default: 1)")
         help = "for how long a consumer that is gone is told of (default: 1h)"
         add("--gone", type=span, default=GONE_LATELY, metavar="AGE", help=help)
@@ -66,7 +68,7 @@ class Command(OperatorCommand):
             aliases = [queue.alias for queue in chosen(options["queues"])]
         except CommandError as error:
             raise CommandError(str(error), returncode=UNKNOWN) from error
-        limits = {name: options[name] for name in ("backlog", "age", "failed")}
+        limits = {name: options[name] for name in ("backlog", "age", "failed", "error_rate")}
         with told():
             found = operations.health(aliases, least_consumers=options["consumers"], gone_for=options["gone"], **limits)
         worst = max((one.level for one in found), default=OK)
@@ -86,6 +88,16 @@ class Command(OperatorCommand):
             level = self.paint(f"{LEVELS[one.level]:8}", ROLES[LEVELS[one.level]])
             queue = f"queue {one.queue}: " if one.queue else ""
             self.stdout.write(f"{level}  {printable(queue + one.text)}")
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise ArgumentTypeError(f"{text!r} is no percentage: give 0 to 100.")
+    return percent
 
 
 def _limit(number: Callable[[str], float]) -> Callable[[str], Limit]:

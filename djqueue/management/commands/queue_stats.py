@@ -25,13 +25,18 @@ from djqueue.management.tables import (
     duration,
     table,
     time_of_day,
+    told,
     width_of,
 )
+from djqueue.operations.rates import MINUTES, QueueRates, queue_rates
 from djqueue.utils import clock
 
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
 HEAD = ("queue", "ready", "delayed", "running", "failed", "done", "oldest")
 RATES = ("in/s", "done/s")
+"""Since the last look."""
+LATELY = ("done/min", "failed/min", "drain")
+"""In the last minutes."""
 OLD, TOO_OLD = 60.0, 600.0
 """Seconds that a message has waited for a consumer, from which on that stands out, and stands out more."""
 HOME, REST_OF_LINE, REST_OF_SCREEN, CLEAR = "\033[H", "\033[K", "\033[J", "\033[2J"
@@ -43,9 +48,11 @@ class Look(NamedTuple):
 
     at: float
     stats: dict[str, QueueStats]
+    lately: dict[str, QueueRates]
+    """The rates of the last minutes, of queues that keep facts."""
 
 
-NOTHING_SEEN = Look(0.0, {})
+NOTHING_SEEN = Look(0.0, {}, {})
 """Before the first look: the rates are unknown, and their columns are there."""
 
 
@@ -53,7 +60,8 @@ class Command(OperatorCommand):
     help = (
         "Shows how many messages of each queue are ready to run, delayed, running (held by a consumer), failed (in the "
         "failed queue) and done, and for how long the oldest one has been ready. '-' is what a backend cannot tell, "
-        "and '100,000+' where counting stopped."
+        "and '100,000+' where counting stopped. If something ran in the last five minutes: how many messages "
+        "were done and failed per minute, and in what time none is ready any more if all goes on like that."
     )
     examples = """
         manage.py queue_stats                     all queues
@@ -112,12 +120,13 @@ class Command(OperatorCommand):
     def _text(self, queues: Sequence[BaseQueue], look: Look, before: Look | None, as_json: bool) -> str:
         known = [queue for queue in queues if queue.alias in look.stats]
         if as_json:
-            return json.dumps([_object(queue, look.stats[queue.alias]) for queue in known])
+            return json.dumps([_object(queue, look) for queue in known])
         rates = RATES if before else ()
-        head = (*HEAD[:-1], *rates, HEAD[-1])
+        head = (*HEAD[:-1], *rates, *LATELY, HEAD[-1])
         rows = [_row(queue, look, before) for queue in known]
-        width = width_of(self.stdout)
-        shown = table(head, rows, head[1:], cuts={"queue": cut_middle}, width=width, paint=self.paint)
+        width, without = width_of(self.stdout), _left_out(look, before)
+        cuts = {"queue": cut_middle}
+        shown = table(head, rows, head[1:], without=without, cuts=cuts, width=width, paint=self.paint)
         return "\n".join([shown, "", *_places(known, width)]) if known else shown
 
 
@@ -131,7 +140,13 @@ def _look(queues: Sequence[BaseQueue]) -> tuple[Look, list[str]]:
                 known[queue.alias] = queue.stats()
         except CommandError as error:
             failures |= dict.fromkeys(str(error).splitlines())
-    return Look(clock(), known), list(failures)
+    lately: dict[str, QueueRates] = {}
+    try:
+        with told():
+            lately = {one.queue: one for one in queue_rates(known, MINUTES)} if known else {}
+    except CommandError as error:
+        failures[str(error)] = None
+    return Look(clock(), known, lately), list(failures)
 
 
 def _row(queue: BaseQueue, look: Look, before: Look | None) -> list[str]:
@@ -140,7 +155,23 @@ def _row(queue: BaseQueue, look: Look, before: Look | None) -> list[str]:
     counts[COUNTS.index("failed")] = Cell.of(counts[COUNTS.index("failed")], "ERROR" if stats.failed else "")
     waited = stats.oldest or 0.0
     oldest = Cell.of(duration(stats.oldest), "ERROR" if waited >= TOO_OLD else "WARNING" if waited >= OLD else "")
-    return [queue.alias, *counts, *(_rates(queue.alias, look, before) if before else ()), oldest]
+    rates = _rates(queue.alias, look, before) if before else ()
+    return [queue.alias, *counts, *rates, *_lately(look.lately.get(queue.alias)), oldest]
+
+
+def _lately(rates: QueueRates | None) -> list[str]:
+    """What was done and failed per minute, and the time to drain."""
+    if rates is None:
+        return [NONE] * len(LATELY)
+    failed = Cell.of(_shown(rates.failed), "ERROR" if rates.failed else "")
+    return [_shown(rates.done), failed, duration(rates.time_to_drain)]
+
+
+def _left_out(look: Look, before: Look | None) -> Sequence[str]:
+    """The rates of the last minutes that are not shown: all if nothing ran, else those that are told since a look."""
+    if not any(one.done or one.failed or one.retried or one.time_to_drain for one in look.lately.values()):
+        return LATELY
+    return () if before is None else LATELY[:2]
 
 
 def _rates(alias: str, look: Look, before: Look) -> list[str]:
@@ -162,7 +193,10 @@ def _total(stats: QueueStats) -> int | None:
 def _rate(now: int | None, then: int | None, seconds: float) -> str:
     if now is None or then is None:
         return NONE
-    rate = max(0, now - then) / seconds  # failed messages may have been deleted
+    return _shown(max(0, now - then) / seconds)  # failed messages may have been deleted
+
+
+def _shown(rate: float) -> str:
     return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
 
 
@@ -175,8 +209,13 @@ def _places(queues: Sequence[BaseQueue], width: int | None) -> list[str]:
     return [cut_middle(line, width) if width else line for line in lines]
 
 
-def _object(queue: BaseQueue, stats: QueueStats) -> dict:
-    return {"queue": queue.alias, "backend": queue.describe(), **asdict(stats)}
+def _object(queue: BaseQueue, look: Look) -> dict:
+    lately = look.lately.get(queue.alias)
+    rates = {
+        f"{name}_per_minute": lately and getattr(lately, name) for name in ("enqueued", "done", "failed", "retried")
+    }
+    drain = {"time_to_drain": lately and lately.time_to_drain}
+    return {"queue": queue.alias, "backend": queue.describe(), **asdict(look.stats[queue.alias]), **rates, **drain}
 
 
 def _pause(text: str) -> float:
