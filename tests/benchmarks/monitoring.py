@@ -75,7 +75,7 @@ def drain(queue, parts: tuple[str, ...]) -> tuple[float, float]:
     for start in range(0, COUNT, 5_000):
         noted.enqueue_many([(number, "some text") for number in range(start, start + 5_000)])
     with only(parts):
-        consumer = Consumer(threads=4, periodic=False, counts=True)
+        consumer = Consumer(threads=4, periodic=False)
         before, used = server_cpu(queue), time.process_time()
         consumer.run(limit=COUNT)
         ours = time.process_time() - used

@@ -22,12 +22,14 @@ from djqueue.management import tables
 from djqueue.management.commands import queue_stats
 from djqueue.messages.failures import errors_of, with_error
 from djqueue.operations import failed
+from djqueue.operations.rates import QueueRates
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.settle import settle
 from tests.backends.contract.toy import ToyQueue
 
 TOY = f"{ToyQueue.__module__}.{ToyQueue.__qualname__}"
 MEMORY = "djqueue.backends.memory.MemoryQueue"
+MEMORY_STORE = "djqueue.backends.memory.MemoryStore"
 REDIS = "djqueue.backends.redis_backend.RedisQueue"
 NOT_DECODABLE = b"\x80\x05never decoded"
 
@@ -95,7 +97,7 @@ def queue(backend, settings) -> BaseQueue:
 
 @pytest.fixture
 def toy(settings) -> BaseQueue:
-    settings.QUEUES = {"default": {"CLASS": MEMORY}, "toy": {"CLASS": TOY, "CONNECTION": {}}}
+    settings.QUEUES = {"default": {"CLASS": MEMORY}, "toy": {"CLASS": TOY, "CONNECTION": {}, "STORE": MEMORY_STORE}}
     return queues["toy"]
 
 
@@ -133,6 +135,17 @@ def test_stats_say_what_a_four_method_queue_cannot_tell(toy):
     line = run("queue_stats", "-q", "toy").splitlines()[1]
     assert line.split() == ["toy", "1", "-", "-", "0", "-", "-"]
     assert run_json("queue_stats", "-q", "toy")[0]["leased"] is None
+
+
+def test_stats_tell_rates_and_the_time_to_drain_if_something_ran_lately(queue, monkeypatch):
+    lately = [QueueRates("default", (), 30.0, 12.34, 0.5, 1.0, 125.0), QueueRates("mail", (), None, 0, 0, 0, None)]
+    monkeypatch.setattr(queue_stats, "queue_rates", lambda aliases, period: lately)
+    head, here, other, *_ = run("queue_stats").splitlines()
+    assert head.split()[-4:] == [*queue_stats.LATELY, "oldest"]
+    assert here.split()[-5:] == ["12", "0.5", "2m", "05s", "-"]
+    assert other.split()[-4:] == ["0", "0", "-", "-"]
+    told = run_json("queue_stats")[0]
+    assert (told["enqueued_per_minute"], told["done_per_minute"], told["time_to_drain"]) == (30.0, 12.34, 125.0)
 
 
 def test_stats_say_at_least_where_counting_stopped(toy, monkeypatch):

@@ -4,12 +4,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from djqueue import Discard, operations, queue_command
+from djqueue import Consumer, Discard, operations, queue_command
 from djqueue.backends.base import Entry
 from djqueue.consumer import operators
 from djqueue.consumer.counters import Counters, Counts
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
+from djqueue.consumer.maintenance import Reaper
 from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.rates import INDEX, Sampler
 from djqueue.messages.envelope import new_id
@@ -137,12 +138,49 @@ def test_one_that_stood_still_leaves_its_slot_to_the_one_that_took_it(queue, tim
 
 
 @EVERYWHERE
-def test_a_consumer_that_ends_at_once_counts(queue, time):
+def test_consumers_that_end_at_once_count(queue):
     for _ in range(2):
-        served = Served(time, queue)
-        served.count(done=2)
-        served.channel.end()
-    assert shown() == shown("day") == {0: (4, 0, 0)}
+        for how in ("done", "done", "fail", "discard"):
+            work(how)
+        assert Consumer(periodic=False).run(5) == 0
+    for period in ("hour", "day"):
+        [one] = operations.rates(period=period)
+        assert (one.total.done, one.total.failed, one.total.retried, one.total.others) == (4, 2, 2, {"discarded": 2})
+        assert 0 < one.total.run.p50 <= one.total.run.p95 and one.total.wait.p95 > 0
+    [lately] = operations.queue_rates(["default"], "minutes")
+    assert 4 / 6 <= lately.done <= 4 / 5 and lately.failed == lately.retried == lately.done / 2
+
+
+@MEMORY
+def test_quantiles_are_interpolated_within_the_classes_of_durations(queue, time):
+    served = Served(time, queue)
+    served.count(seconds=0.07, done=80)  # between 50 and 100 ms
+    served.count(seconds=4000.0, done=20)
+    served.channel.end()
+    [one] = operations.rates()
+    assert one.total.run == (pytest.approx(0.05 + 0.05 * 50 / 80), 3600.0)
+    assert one.total.wait == (None, None)
+
+
+@MEMORY
+def test_what_others_wrote_into_the_facts_harms_nothing(queue, time):
+    served = Served(time, queue)
+    served.count(done=1)
+    served.channel.end()
+    store = queue.store.shared
+    for key, _ in zip([key for key in store._facts if key.startswith("rates:slot")], range(2), strict=True):
+        for number, text in enumerate([b"[]", b'{"q": 1}', b'{"q": {"c": [{}, [], []]}}', b'{"q": {"c": [1]}}', b"no"]):
+            store.put(key.replace("common", str(number)), text, 60)
+    store.put(INDEX, b'[["", 0], ["", 0], ["", 0], ["", 0], ["", 0]]')
+    assert shown() == shown("day") == {0: (1, 0, 0)}
+    store.put(INDEX, b"no")
+    assert shown() == {0: (1, 0, 0)}
+
+
+@MEMORY
+def test_a_period_has_a_name_of_these(queue):
+    with pytest.raises(ValueError, match="period is 'week': give 'minutes', 'hour', 'day'"):
+        operations.rates(period="week")
 
 
 @EVERYWHERE
@@ -172,3 +210,14 @@ def test_what_came_in_and_the_time_to_drain_are_told_by_samples_of_the_queue(que
     assert operations.time_to_drain("default") == 0.0
     time.now += 3600
     assert operations.time_to_drain("default") is None
+
+
+@EVERYWHERE
+def test_the_reaper_takes_the_samples(queue):
+    queue.put([Entry(b"", new_id())])
+    reaper = Reaper([queue], lambda queue: 3600)
+    assert reaper.tick() <= 15, "it looks again soon, though no lease may run out"
+    reaper._swept -= 16
+    reaper.tick()
+    [rates] = operations.queue_rates()
+    assert [point.ready for point in rates.points if point.ready is not None] == [1]
