@@ -277,7 +277,8 @@ def _add_read(rows: Rows, text: bytes) -> None:
     try:
         for queue, commands in json.loads(text).items():
             for command, (outcomes, ran, waited) in commands.items():
-                counts = rows.setdefault((queue, command), Counts())
+                if (counts := rows.get((queue, command))) is None:
+                    counts = rows[queue, command] = Counts()
                 for outcome, count in outcomes.items():
                     counts.add(outcome, count)
                 _add_few(counts.ran, ran)
