@@ -73,6 +73,8 @@ class RateRecorder:
 
     def gather(self, now: float) -> None:
         """Add what was counted since the last call to the minute and the quarter of an hour of this moment."""
+        if now < self._now:  # the clock was set back: what was counted then is read again
+            self.doubt()
         self._now = now
         self._add(self._counters.take(self._names))
 
@@ -132,9 +134,11 @@ class RateRecorder:
         slots: list[int] = []
         change(self._store, INDEX, partial(_entered, self._store, self._name, self._now, slots))
         slot = self._slot = slots[-1]
-        texts = self._store.get_many([_key(slot, span) for span in self._buckets])
-        for (span, bucket), text in zip(list(self._buckets.items()), texts, strict=True):
-            self._buckets[span] = _Bucket(_read(text), bucket.fresh)
+        spans = list(dict.fromkeys([*self._buckets, *spans_of(self._now)]))
+        texts = self._store.get_many([_key(slot, span) for span in spans])
+        for span, text in zip(spans, texts, strict=True):
+            fresh = self._buckets[span].fresh if span in self._buckets else {}
+            self._buckets[span] = _Bucket(_read(text), fresh)
 
 
 def _entered(store: BaseStore, name: str, now: float, found: list[int], text: bytes | None) -> bytes:

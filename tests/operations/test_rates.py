@@ -137,6 +137,19 @@ def test_one_that_stood_still_leaves_its_slot_to_the_one_that_took_it(queue, tim
     assert shown() == {0: (1, 0, 0), 60: (1110, 0, 0)}
 
 
+@MEMORY
+def test_a_clock_that_is_set_back_over_the_end_of_a_minute_loses_nothing(queue, time):
+    served = Served(time, queue)
+    recorder = served.channel._rates
+    for seconds in (1, 58, 61, 59, 62):
+        served.count(done=1)
+        recorder.gather(BEGIN + seconds)
+        queue.store.shared.put_many(recorder.facts())
+        recorder.written()
+    time.now += 62
+    assert shown() == {0: (3, 0, 0), 60: (2, 0, 0)}
+
+
 @EVERYWHERE
 def test_consumers_that_end_at_once_count(queue):
     for _ in range(2):
