@@ -68,31 +68,25 @@ class RateRecorder:
         self._names = {queue.alias: queue.base_name for queue in queues}
         self._slot: int | None = None
         self._buckets: dict[Span, _Bucket] = {}
-        self._now, self._minute = 0.0, -1
-        """When it was last gathered; the minute in which quarters of an hour were last written."""
+        self._now = 0.0
+        """When something was last added, by the clock of the store."""
 
     def gather(self, now: float) -> None:
         """Add what was counted since the last call to the minute and the quarter of an hour of this moment."""
-        if now < self._now:  # the clock was set back: what was counted then is read again
-            self.doubt()
-        self._now = now
-        self._add(self._counters.take(self._names))
+        self._add(self._counters.take(self._names), now)
 
     def facts(self) -> list[Fact]:
-        """What the store is to have: of each minute at once, of a quarter of an hour once a minute."""
-        due = self._due()
-        if due and self._slot is None:
+        """What the store does not have yet."""
+        fresh = self._fresh()
+        if fresh and self._slot is None:
             self._enter()
-        return [self._fact(span) for span in due]
+        return [self._fact(span) for span in fresh]
 
     def written(self) -> None:
         """The store has what :meth:`facts` returned."""
-        for span in (due := self._due()):
+        for span in self._fresh():
             self._buckets[span] = _Bucket(_sum(self._buckets[span]), {})
-        if any(length == QUARTER for length, _ in due):
-            self._minute = int(self._now // MINUTE)
-        over = [span for span, bucket in self._buckets.items() if sum(span) <= self._now and not bucket.fresh]
-        for span in over:
+        for span in [span for span in self._buckets if sum(span) <= self._now]:
             del self._buckets[span]
 
     def doubt(self) -> None:
@@ -102,17 +96,19 @@ class RateRecorder:
     def end(self, now: Callable[[], float]) -> None:
         """Write what is left, and free the slot. Without one that is done at once: the consumer was there shortly."""
         if taken := self._counters.take(self._names):
-            self._now = now()
-            self._add(taken)
-        fresh = {span: bucket.fresh for span, bucket in self._buckets.items() if bucket.fresh}
+            self._add(taken, now())
         if self._slot is None:
-            for span, rows in fresh.items():
+            for span in self._fresh():
+                rows = self._buckets[span].fresh
                 change(self._store, _key(COMMON, span), partial(_with, rows), KEPT[span[0]])
         else:
-            self._store.put_many([self._fact(span) for span in fresh])
+            self._store.put_many(self.facts())
             change(self._store, INDEX, partial(_left, self._name, self._now))
 
-    def _add(self, taken: Mapping[Key, Counts]) -> None:
+    def _add(self, taken: Mapping[Key, Counts], now: float) -> None:
+        if now < self._now:  # the clock was set back: what is there of that time is read again
+            self.doubt()
+        self._now = now
         for span in [span for span in self._buckets if span[1] + KEPT[span[0]] < self._now]:
             del self._buckets[span]  # the store was away for long
         for span in spans_of(self._now) if taken else ():
@@ -120,10 +116,8 @@ class RateRecorder:
             for (alias, command), counts in taken.items():
                 fresh.setdefault((self._names[alias], command), Counts()).include(counts)
 
-    def _due(self) -> list[Span]:
-        is_new_minute = int(self._now // MINUTE) != self._minute
-        fresh = [span for span, bucket in self._buckets.items() if bucket.fresh]
-        return [span for span in fresh if span[0] == MINUTE or is_new_minute]
+    def _fresh(self) -> list[Span]:
+        return [span for span, bucket in self._buckets.items() if bucket.fresh]
 
     def _fact(self, span: Span) -> Fact:
         assert self._slot is not None

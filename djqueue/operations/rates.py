@@ -98,7 +98,7 @@ def rates(queue: str | None = None, command: str | None = None, period: str = HO
     ``minutes`` are the last six points of an hour, which are read faster.
     Of one queue or all, and of commands of a name as :func:`messages_of` takes it, those with the most attempts first.
     Counts are of attempts whose end the store knows. They outlive consumers; of one that is killed the last 5 seconds
-    may be missing, of a day the last minute. What ends in the last second of a minute may be counted in the next one.
+    may be missing. What ends in the last second of a minute may be counted in the next one.
     """
     length, count = _period(period)
     found: list[CommandRates] = []
