@@ -207,7 +207,7 @@ class Dashboard(models.Model):
             ("remove", _("Can cancel and remove messages, and purge queues")),
             ("pause", _("Can pause and resume queues, commands, schedules, lanes and consumers")),
             ("run", _("Can run messages and schedules now, and reprioritise and move messages")),
-            ("edit_schedules", _("Can remove schedules made at run time")),
+            ("edit_schedules", _("Can add, change and remove schedules made at run time")),
         ]
 
     def __str__(self) -> str:

@@ -295,6 +295,15 @@ def collection(queue: BaseQueue) -> Collection:
     return Collection(queue.store, "schedules")
 
 
+def named(name: str) -> Schedule | None:
+    """The schedule of that name, in whatever queue it is; None if there is none that can be read."""
+    for queue in _keepers():
+        body = collection(queue).get(name)
+        if body is not None and (found := opened(queue, {name: body})):
+            return found[name]
+    return None
+
+
 def opened(queue: BaseQueue, bodies: Mapping[str, bytes]) -> dict[str, Schedule]:
     """Schedules by name. A schedule that cannot be read is logged and left out."""
     found = {}

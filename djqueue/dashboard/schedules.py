@@ -1,16 +1,26 @@
-"""The schedules: when each ticks next, and what became of its last tick."""
+"""The schedules: when each ticks next, what became of its last tick, and the form for those made at run time."""
 
 from __future__ import annotations
 
 from math import inf
+from secrets import token_hex
 
-from django.http import HttpRequest, HttpResponse
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
+from djqueue.dashboard.forms import is_repeated
+from djqueue.dashboard.schedule_form import ScheduleForm
 from djqueue.dashboard.site import Site
+from djqueue.exceptions import QueueError
 from djqueue.management.tables import told
-from djqueue.operations.schedules import schedules
+from djqueue.operations.schedules import refuse_declared, schedules
+from djqueue.registry import registry
+from djqueue.schedules import Schedule, named
+from djqueue.wiring import queues as all_queues
 
 MOST_SHOWN = 50
+MOST_NAMED = 500
+"""Commands whose names are offered."""
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
@@ -20,3 +30,44 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     found.sort(key=lambda one: (one.next or inf, one.name))
     context = {"name": name, "schedules": found[:MOST_SHOWN], "more": max(0, len(found) - MOST_SHOWN)}
     return site.show(request, "schedules", context)
+
+
+def edit(site: Site, request: HttpRequest) -> HttpResponse:
+    """The form for a new schedule, or for that of a name."""
+    site.demand(request, "edit_schedules")
+    name = request.GET.get("name", "")
+    with told():
+        known = _known(request, name) if name else None
+        if name and known is None:
+            return HttpResponseRedirect(site.url("schedules"))
+        form = ScheduleForm(request.POST or None, known, site.may(request, "view_arguments"))
+        if form.is_valid() and _save(site, request, form):
+            return HttpResponseRedirect(site.url("schedules"))
+        names = sorted(one.name for one in registry)[:MOST_NAMED]
+    context = {"form": form, "known": known, "names": names, "number": token_hex(16)}
+    return site.show(request, "schedule", context, f"Schedule {name}" if name else "Add a schedule")
+
+
+def _known(request: HttpRequest, name: str) -> Schedule | None:
+    """The schedule of a name; None, of which the user is told, if it cannot be changed."""
+    try:
+        refuse_declared(name)
+    except QueueError as error:
+        notices.error(request, str(error))
+        return None
+    found = named(name)
+    if found is None:
+        notices.error(request, f"There is no schedule {name!r} that was made at run time.")
+    return found
+
+
+def _save(site: Site, request: HttpRequest, form: ScheduleForm) -> bool:
+    """Keep what a form says, once; whether that is done."""
+    if is_repeated(request, [all_queues[alias] for alias in all_queues]):
+        return True
+    schedule = form.save(request.user.get_username())
+    if schedule is None:
+        return False
+    text = f"The schedule {schedule.name} is {'added' if form.known is None else 'changed'}."
+    site.done(request, schedule.name, text, 1)
+    return True

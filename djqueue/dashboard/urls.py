@@ -28,6 +28,7 @@ PAGES: dict[str, tuple[str, Page]] = {
     "consumers": ("consumers/", consumers.page),
     "lanes": ("lanes/", lanes.page),
     "schedules": ("schedules/", schedules.page),
+    "schedule": ("schedules/edit/", schedules.edit),
     "history": ("history/", history.page),
     "by_command": ("commands/", by_command.page),
     "act_on_messages": ("messages/act/", message_actions.act),

@@ -17,7 +17,7 @@ class Migration(migrations.Migration):
                     ("remove", "Can cancel and remove messages, and purge queues"),
                     ("pause", "Can pause and resume queues, commands, schedules, lanes and consumers"),
                     ("run", "Can run messages and schedules now, and reprioritise and move messages"),
-                    ("edit_schedules", "Can remove schedules made at run time"),
+                    ("edit_schedules", "Can add, change and remove schedules made at run time"),
                 ],
                 "managed": False,
                 "default_permissions": ("view",),

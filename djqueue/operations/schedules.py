@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from django.utils import timezone
+
 from djqueue import schedules as made_schedules
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.scheduler import PeriodicPlan, ScheduleTracker, Tracker
@@ -20,7 +22,8 @@ from djqueue.registry import registry
 from djqueue.results import UNKNOWN, Result
 from djqueue.running import pauses
 from djqueue.running.pauses import SCHEDULE, Pause, Pauses
-from djqueue.timetables import Ticking
+from djqueue.schedules import AnyCommand
+from djqueue.timetables import EPOCH, ON_TIME, Calendar, Crontab, Interval, Recurrence, Ticking, Timetable
 from djqueue.utils import near
 from djqueue.wiring import queues as all_queues
 
@@ -39,6 +42,8 @@ class Schedule:
     """When it ticks, in words or as code."""
     made: bool
     """Whether it was made at run time, by ``schedules.add``."""
+    zone: str
+    """The time zone of its wall times; "" for an interval, which has none."""
     missed: str
     """What becomes of ticks at which no consumer ran: ``latest``, ``skip`` or ``all``."""
     next: float | None
@@ -47,6 +52,8 @@ class Schedule:
     """Its last tick that was looked at; None if no consumer has served it yet."""
     outcome: str
     """What became of the message of that tick: a status as results have it; "" if nothing is known of it."""
+    overdue: float | None
+    """The tick after that, if it was more than a minute ago and no consumer has looked at it; None for a paused one."""
     pause: Pause | None
     """By whom it is paused, since when and why; None if it is not."""
 
@@ -69,16 +76,41 @@ def run_now(name: str, by: str = "") -> Result:
     return result
 
 
+def add(
+    name: str,
+    command: AnyCommand,
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    by: str = "",
+    **when: Any,
+) -> made_schedules.Schedule:
+    """Make a schedule at run time, or replace that of this name; ``when`` is as for :func:`djqueue.schedules.add`.
+
+    Raises what that raises, and QueueError for the name of a periodic command.
+    """
+    refuse_declared(name)
+    is_new = made_schedules.named(name) is None
+    schedule = made_schedules.add(name, command, args, kwargs, **when)
+    record(all_queues[schedule.queue_name], f"{'add' if is_new else 'change'} schedule", name, 1, by)
+    return schedule
+
+
 def remove(name: str, by: str = "") -> bool:
     """Remove a schedule that was made at run time; whether there was one. Raises QueueError for a periodic command."""
-    autodiscover()
-    if any(one.name == name for one in registry.periodic()):
-        raise QueueError(f"{name} is declared in the code: remove it there, or pause it.")
+    refuse_declared(name)
     where = next((one.queue_name for one in made_schedules.list() if one.name == name), "")
     removed = made_schedules.remove(name)
     if removed and where:
         record(all_queues[where], "remove schedule", name, 1, by)
     return removed
+
+
+def refuse_declared(name: str) -> None:
+    """Raises QueueError for a periodic command, which is not changed at run time."""
+    autodiscover()
+    if any(one.name == name for one in registry.periodic()):
+        raise QueueError(f"{name} is declared in the code: change or remove it there, or pause it.")
 
 
 def _call_of(name: str) -> tuple[Command[..., Any], Call, Policy]:
@@ -104,12 +136,10 @@ def _of_queue(queue: BaseQueue) -> Iterator[Schedule]:
         if command.policy.queue_name == queue.alias and isinstance(command, PeriodicCommand):
             tracker: Tracker = PeriodicPlan(command, _never_paused)
             when, rule = command.validate_datetime, command.rule.missed
-            upcoming = when.next(datetime.now(UTC)) if isinstance(when, Ticking) else None
-            timetable = str(when) if isinstance(when, Ticking) else EVERY_MINUTE
-            yield _seen(queue, tracker, paused, command.name, timetable, False, rule, upcoming)
+            yield _seen(queue, tracker, paused, command.name, when, False, rule, EPOCH)
     for one in made_schedules.list(queue.alias) if keeps else ():
         tracker = ScheduleTracker(one, False, None, _never_paused)
-        yield _seen(queue, tracker, paused, one.command, str(one.timetable), True, one.plan.rule.missed, one.next)
+        yield _seen(queue, tracker, paused, one.command, one.timetable, True, one.plan.rule.missed, one.plan.since)
 
 
 def _never_paused(queue: BaseQueue, name: str) -> bool:
@@ -121,17 +151,39 @@ def _seen(
     tracker: Tracker,
     paused: Pauses,
     command: str,
-    timetable: str,
+    when: object,
     made: bool,
     missed: str,
-    upcoming: datetime | None,
+    since: datetime,
 ) -> Schedule:
-    last = _last_tick(queue, tracker)
+    last, now = _last_tick(queue, tracker), datetime.now(UTC)
     status = UNKNOWN if last is None else Result(tracker.id_of(last), command, queue.alias).status
     pause = paused.find(SCHEDULE, tracker.name, queue, queue.now()) if paused else None
-    moments = (None if upcoming is None else upcoming.timestamp(), None if last is None else last.timestamp())
-    outcome = "" if status == UNKNOWN else status
-    return Schedule(tracker.name, queue.alias, command, timetable, made, missed, *moments, outcome, pause)
+    late = None if last is None or pause else _next(when, last)
+    overdue = late if late is not None and late < now - ON_TIME else None
+    timetable = str(when) if isinstance(when, Ticking | Timetable) else EVERY_MINUTE
+    upcoming, last_one, first_late = map(_epoch, (_next(when, max(since, now)), last, overdue))
+    about = tracker.name, queue.alias, command, timetable, made, _zone_of(when), missed
+    return Schedule(*about, upcoming, last_one, "" if status == UNKNOWN else status, first_late, pause)
+
+
+def _next(when: object, after: datetime) -> datetime | None:
+    """The first tick after a moment, if it is known before."""
+    return when.next(after) if isinstance(when, Ticking | Timetable) else None
+
+
+def _epoch(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def _zone_of(when: object) -> str:
+    if isinstance(when, Interval):
+        return ""
+    if isinstance(when, Recurrence):
+        return when.zone
+    own = when.crontab if isinstance(when, Calendar) else when
+    given = own.time_zone if isinstance(own, Crontab) else None
+    return str(given or timezone.get_default_timezone())
 
 
 def _last_tick(queue: BaseQueue, tracker: Tracker) -> datetime | None:
