@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -20,6 +21,7 @@ from djqueue.backends.entries import (
     DELAYED,
     FAILED,
     PAGE,
+    READY,
     Claimed,
     Entry,
     Fact,
@@ -578,6 +580,13 @@ class QueueVerbs:
         while most > 0 and (page := self.peek(state, int(min(PAGE, most)), after)):
             yield from page
             most, after = most - len(page), page[-1].cursor
+
+    def newest(self, limit: int = 50) -> list[Record]:
+        """Up to ``limit`` records of what is ready and in no lane, the last of their order first.
+
+        So of a failed queue those that failed last. By default that looks at all that is ready.
+        """
+        return [*deque(self.walk(READY), limit)][::-1]
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
         """Give entries that wait another priority; how many."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from glob import escape
 from typing import NamedTuple
 
@@ -15,13 +15,11 @@ from djqueue.backends.entries import FAILED
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.management.tables import asking
-from djqueue.operations.failed import Group, grouped
-from djqueue.operations.paging import Selection
-from djqueue.operations.paging import page as page_of
+from djqueue.operations.failed import Group, first_and_last, grouped
 from djqueue.utils import short_names
 
 MOST_GROUPED = 2_000
-"""Failed messages of a queue that are counted."""
+"""Failed messages of a queue that are counted: all, or half of them the first and half of them the last."""
 
 
 class Row(NamedTuple):
@@ -31,6 +29,8 @@ class Row(NamedTuple):
     group: Group
     command: str
     """The command's name, as short as it can be."""
+    is_least: bool
+    """Whether there may be more than are counted."""
 
     @property
     def exception(self) -> str:
@@ -57,16 +57,16 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     problems = []
     for queue in queues:
         try:
-            found, is_capped = _groups(queue)
+            found, are_all = _groups(queue)
         except CommandError as error:  # the others are shown
             problems.append(str(error))
             continue
         groups += [(queue.alias, group) for group in found]
-        capped += [queue.alias] if is_capped else []
+        capped += [] if are_all else [queue.alias]
     context = {
-        "rows": _rows(groups),
+        "rows": _rows(groups, capped),
         "capped": ", ".join(capped),
-        "most": MOST_GROUPED,
+        "half": MOST_GROUPED // 2,
         "problems": problems,
         "left_out": left_out(others, "inspect"),
     }
@@ -74,13 +74,13 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
 
 
 def _groups(queue: BaseQueue) -> tuple[list[Group], bool]:
-    """The groups of what failed first, and whether more has failed than is counted."""
+    """The groups of what has failed, and whether all of it is counted."""
     with asking(queue):
-        found = page_of(Selection([queue], [FAILED]), size=MOST_GROUPED, most=MOST_GROUPED)
-    return grouped((queue, one.record) for one in found.messages), found.next is not None
+        found, are_all = first_and_last(queue, MOST_GROUPED)
+    return grouped((queue, record) for record in found), are_all
 
 
-def _rows(groups: Sequence[tuple[str, Group]]) -> list[Row]:
+def _rows(groups: Sequence[tuple[str, Group]], capped: Collection[str]) -> list[Row]:
     names = short_names({group.command for _, group in groups})
     latest = sorted(groups, key=lambda one: -one[1].last)
-    return [Row(alias, group, names[group.command]) for alias, group in latest]
+    return [Row(alias, group, names[group.command], alias in capped) for alias, group in latest]

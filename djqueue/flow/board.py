@@ -42,6 +42,10 @@ class Line:
         behind = ((own, name) for name, own in self.keys.items() if key is None or own > key)
         return [name for _, name in heapq.nsmallest(limit, behind)]
 
+    def last(self, limit: int) -> list[Any]:
+        """Up to ``limit`` names from the end, the last first; looks at every name."""
+        return [name for _, name in heapq.nlargest(limit, ((own, name) for name, own in self.keys.items()))]
+
     def _sweep(self) -> None:
         if len(self._heap) > 2 * len(self.keys):
             self._heap = [(key, name) for name, key in self.keys.items()]

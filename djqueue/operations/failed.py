@@ -170,6 +170,18 @@ def records(queue: BaseQueue) -> Iterator[Record]:
         yield from errors.walk(state, len(errors))  # bounded, as messages that are retried meanwhile may fail again
 
 
+def first_and_last(queue: BaseQueue, most: int) -> tuple[list[Record], bool]:
+    """Messages of the failed queue, and whether these are all; else they are the half of ``most`` that failed first,
+    and the half that failed last."""
+    errors, half = failed_queue(queue), most // 2
+    first, delayed = [*errors.walk(READY, half)], [*errors.walk(DELAYED, half)]
+    last = errors.newest(half + 1) if len(first) == half else []
+    ids = {record.entry.id for record in first}
+    are_all = len(delayed) < half and (len(last) <= half or last[half].entry.id in ids)
+    found = {record.entry.id: record for record in [*first, *last[:half], *delayed]}
+    return [*found.values()], are_all
+
+
 def failed_at(record: Record) -> float:
     """When a message came into the failed queue (epoch seconds, the store's clock); 0 if that is not known."""
     # For a leased or delayed message, the record has the end of the lease or delay instead.

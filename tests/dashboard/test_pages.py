@@ -1,5 +1,6 @@
 """The pages of the dashboard, as a browser gets them: what they tell, to whom, and at what cost."""
 
+import json
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from djqueue import queues
 from djqueue.backends.entries import Entry
+from djqueue.messages.envelope import new_id
 from djqueue.models import Dashboard
 from tests.backends.contract.toy import ToyQueue
 from tests.dashboard.calls import failed, fill, send_receipt
@@ -132,6 +134,29 @@ def test_failures_are_grouped_and_lead_to_their_messages(queue, boss):
     assert re.search(r'data-label="Count"[^>]*>2<', page)
     there = re.search(r'messages/\?([^"]+)">\s*send_receipt', page)[1].replace("&amp;", "&")
     assert {*listed(get(boss, f"messages/?{there}"))} == ids
+
+
+@STORES
+def test_of_many_failures_the_first_and_the_last_are_grouped(queue, boss, monkeypatch):
+    monkeypatch.setattr("djqueue.dashboard.failed.MOST_GROUPED", 4)
+    for name in "aabb":
+        fail_one(queue, name)
+    assert counted_on(get(boss, "failed/")) == {"a": "2", "b": "2"}
+    for name in "bcd":
+        fail_one(queue, name)
+    page = get(boss, "failed/")
+    assert counted_on(page) == {"a": "2+", "c": "1+", "d": "1+"}
+    assert "More has failed in default than is counted: the 2 messages that failed first and the 2" in page
+
+
+def fail_one(queue, command: str):
+    queue.put([Entry(b"", new_id(), command=command, errors=json.dumps([{"exception": "ValueError"}]))])
+    queue.fail(queue.claim(1))
+
+
+def counted_on(page: str) -> dict[str, str]:
+    """The counts on the page of failures, by command."""
+    return dict(re.findall(r'<th scope="row" title="(\w+)">.*?data-label="Count"[^>]*>([^<]+)<', page, re.S))
 
 
 def test_the_history_is_filtered(queue, boss):

@@ -586,6 +586,11 @@ class DatabaseQueue(LeasedQueue):
             found += self._peek_lanes(limit - len(found), lane, place)
         return found
 
+    def newest(self, limit: int = 50) -> list[Record]:
+        backwards = not self._lifo or self.failed is None
+        rows = self._db.run(self._db.sql.peek, [STATES.index(READY)], limit, (), backwards)
+        return [record_of(row, self._lifo) for row in rows]
+
     def _peek_own(self, state: str, limit: int, place: list[int]) -> list[Record]:
         backwards = state == READY and self._lifo and self.failed is not None
         numbers = [number for number, name in enumerate(STATES) if name == state]

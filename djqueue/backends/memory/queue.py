@@ -484,6 +484,10 @@ class MemoryQueue(LeasedQueue):
             found = [self._record(self._items[name]) for name in names]
             return found + self._in_lanes((IN_LANES,), limit - len(found)) if state == READY else found
 
+    def newest(self, limit: int = 50) -> list[Record]:
+        with self._lock:
+            return [self._record(self._items[name]) for name in self._lines[READY].last(limit)]
+
     def _in_lanes(self, cursor: tuple, limit: int) -> list[Record]:
         """What waits in lanes, lane by lane."""
         keys = {(IN_LANES, item.entry.lane, *item.key()): item for item in self._lanes.items()}

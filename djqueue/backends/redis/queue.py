@@ -427,6 +427,10 @@ class RedisQueue(LeasedQueue):
         found = self._run("peek", (state, min(limit, protocol.AT_ONCE), score, protocol.text(member)))
         return [protocol.seen_record(state, *row) for row in zip(*[iter(found)] * 6, strict=True)]
 
+    def newest(self, limit: int = 50) -> list[Record]:
+        found = self._run("newest", (limit,)) if limit > 0 else []
+        return [protocol.seen_record(READY, *row) for row in zip(*[iter(found)] * 6, strict=True)]
+
     def stats(self) -> QueueStats:
         """Exact counts, whatever the size; the oldest entry is looked for in the 32 highest priorities."""
         ready, delayed, leased, failed, done, oldest = self._run("stats", ())

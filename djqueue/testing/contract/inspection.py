@@ -286,6 +286,14 @@ class ErrorsContract(Contract):
         assert queue.requeue(ids) == 0
         assert (len(queue), len(queue.failed)) == (20, 0)
 
+    def test_those_that_failed_last_are_read_first(self):
+        queue = self.queue("inspect")
+        fail_in_order(queue, "cbdae")
+        assert bodies(queue.failed.newest(3)) == ["e", "a", "d"]
+        assert bodies(queue.failed.newest(10)) == list("eadbc") and queue.failed.newest(0) == queue.newest() == []
+        (last,) = queue.failed.newest(1)
+        assert last == queue.failed.peek(READY)[-1]
+
     def test_the_failed_queue_can_be_removed_from_and_flushed(self):
         queue = self.queue("inspect")
         made = put(queue, "a", "b", "c")

@@ -1401,6 +1401,16 @@ ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
+-- newest
+
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = 0
+ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT %(limit)s;
+
+
 -- peek: delayed
 
 -- UPDATE as in: peek: ready

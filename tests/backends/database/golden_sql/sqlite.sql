@@ -921,6 +921,22 @@ ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
+-- newest
+
+SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
+    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
+    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
+    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
+    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
+    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
+    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
+    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = 0
+ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT %(limit)s;
+
+
 -- peek: delayed
 
 -- UPDATE as in: claim: one is delayed and due
