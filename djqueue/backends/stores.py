@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from djqueue.exceptions import NotSupported
-from djqueue.flow.windows import Log, Window, adopted, capacity, granted, returned
+from djqueue.flow.windows import Log, Window, adopted, capacity, granted, returned, used
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,12 @@ class BaseStore:
             after = refund(LimitState.read(was), grant, count)
             if self.swap(key, was, after.written(), keep_of(after)):
                 return
+
+    def used(self, rate_limit: RateLimit) -> int:
+        """How many of a rate limit are spent in its window now, whatever the window of the caller."""
+        was = self.get(KEY + rate_limit.name)
+        state = None if was is None else LimitState.read(was)
+        return 0 if state is None else used(state.window, state.log, round(self.now() * 1e6))
 
     def _space_as_before(self, rate_limit: RateLimit, grant: Grant) -> None:
         """Undo the spacing of a grant that was not used at all."""

@@ -41,7 +41,7 @@ class Seen:
     """The live consumers that serve it."""
     pause: Pause | None
     throttle: str
-    """What its throttle allows, and whether it holds up messages now; "" without one."""
+    """What its throttle allows, how much of that is used, and whether it holds up messages now; "" without one."""
 
     @property
     def alias(self) -> str:
@@ -130,11 +130,13 @@ def _throttle(queue: BaseQueue, stats: QueueStats | None) -> str:
         return ""
     try:
         grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
+        used = queue.store.shared.used(queue.rate_limit)
     except Exception as error:
         return text_of(error)
+    told = f"{grant.window}, {used:,} used"
     if not grant.reason:
-        return f"{grant.window}"
-    return f"{grant.window}: throttled" + (f" for {grant.retry_after:.0f} s" if grant.retry_after < inf else "")
+        return told
+    return f"{told}: throttled" + (f" for {grant.retry_after:.0f} s" if grant.retry_after < inf else "")
 
 
 def left_out(others: Sequence[BaseQueue], feature: str) -> str:

@@ -131,6 +131,11 @@ def capacity(window: Window, log: Log, now: int) -> Capacity:
     return Capacity(0, opens, SPACED) if spaced else Capacity(1)
 
 
+def used(window: Window, log: Log, now: int) -> int:
+    """How many of its slots are taken at ``now``."""
+    return sum(number for _, number in _young(window, log, now))
+
+
 def _next(window: Window, log: Log, young: Sequence[tuple[int, int]], left: int, spaced: int, now: int) -> int:
     """When spacing lets one leave: at its time, or when enough slots are unused that spacing is given up."""
     missing = window.buffer + 1 - left

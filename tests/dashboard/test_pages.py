@@ -245,3 +245,17 @@ def test_a_page_costs_the_same_however_much_there_is(queue, boss):
     put(queue, *(f"more-{number:04}" for number in range(600)))
     assert {path: queries(path) for path in paths} == few
     assert max(few.values()) < 40
+
+
+@STORES
+def test_a_throttle_says_how_much_of_it_is_used(backend, settings, db):
+    config = backend.queues("default")
+    settings.QUEUES = {"default": {**config["default"], "THROTTLE": {"limit": 5, "window": 3600}}}
+    queue = queues["default"]
+    put(queue, *"abcdefg")
+    boss = log_in(superuser=True)
+    queue.complete(queue.claim(3))
+    assert "at most 5 per 3600 s, 3 used<" in get(boss, "queues/")
+    queue.complete(queue.claim(3))
+    assert "at most 5 per 3600 s, 5 used: throttled for" in get(boss, "queues/")
+    queue.reset()

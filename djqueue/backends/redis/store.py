@@ -136,6 +136,9 @@ class RedisStore(BaseStore):
         if count:
             self._run("release_limit", self.rate_limit_keys(rate_limit), (count, grant.count, grant.at, grant.before))
 
+    def used(self, rate_limit: RateLimit) -> int:
+        return int(self._run("used_limit", self.rate_limit_keys(rate_limit)[:1], ()))
+
     def change_rate_limit(self, rate_limit: RateLimit) -> None:
         self._run("change_limit", self.rate_limit_keys(rate_limit), rate_limit.window.written())
 

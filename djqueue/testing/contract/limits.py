@@ -440,6 +440,15 @@ class ClaimWithinContract(RateContract):
         assert (len(claimed), claimed.reason, 0 < claimed.retry_after <= LONG) == (5, "limited", True)
         assert [lease.entry.attempts for lease in claimed] == [1] * 5
 
+    def test_what_is_spent_is_known_until_it_counts_no_more(self):
+        queue, rate_limit = self.filled(), a_rate_limit(5, LANE_WINDOW)
+        known = queue.store.shared
+        assert known.used(rate_limit) == 0
+        claimed = within(queue, rate_limit, 3)
+        assert known.used(rate_limit) == known.used(another(rate_limit, 50)) == 3
+        until_now_is(queue, claimed[0].claimed + LANE_WINDOW + 0.01)
+        assert known.used(rate_limit) == 0
+
     def test_tq12_what_is_not_there_spends_nothing(self):
         queue, rate_limit = self.guarded(), a_rate_limit(5)
         assert [list(queue.claim_within(rate_limit, 3)) for _ in range(100)] == [[]] * 100

@@ -93,6 +93,13 @@ local function window_rules()
     return 0, until_next(window, log, left, spaced, now), "spaced"
   end
 
+  -- How many of its slots are taken.
+  function rules.used(window, log, now)
+    log = rules.copy(log)
+    drop_old(window, log, now)
+    return log.sum
+  end
+
   -- Notes that entries have left now.
   function rules.granted(window, log, number, now)
     drop_old(window, log, now)
