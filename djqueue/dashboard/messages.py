@@ -13,13 +13,17 @@ from djqueue.dashboard import message_actions
 from djqueue.dashboard.seeing import able, every, left_out
 from djqueue.dashboard.selecting import Asked, asked, position_in, written
 from djqueue.dashboard.site import Site
+from djqueue.exceptions import NoResult
 from djqueue.management.tables import NONE, told
 from djqueue.messages.failures import errors_of
 from djqueue.operations import actions, explaining, paging
 from djqueue.operations.actions import Action
 from djqueue.operations.failed import call_of, short_ids
-from djqueue.operations.messages import STATES, Message, find_message
+from djqueue.operations.messages import RUNNING, STATES, Message, find_message
+from djqueue.registry import registry
+from djqueue.running.describing import MASK, value_of
 from djqueue.running.history import Ended, ended_of
+from djqueue.running.result_store import Progress, end_of, progress_of
 from djqueue.utils import short_names
 from djqueue.wiring import queues as all_queues
 
@@ -91,6 +95,8 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     context = {"id": id, "message": found, "explained": explained, "ended": ended, "did": did}
     if queue and found:
         context |= _known(site, request, queue, found)
+    if queue and ended and site.may(request, "view_arguments"):
+        context["returned"] = ended.value or _result(queue, id, ended)
     context["events"] = _events(found, ended, did)
     return site.show(request, "message", context, f"Message {id}", status=200 if queue else 404)
 
@@ -100,7 +106,27 @@ def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -
     if site.may(request, "view_arguments"):
         shown["call"], shown["call_problem"] = call_of(queue, found.record)
     acts = message_actions.allowed(site, request, [found.state])
-    return {**shown, "actions": acts, "attempts": _attempts(found)[::-1]}
+    return {**shown, "actions": acts, "attempts": _attempts(found)[::-1], "progress": _progress(queue, found)}
+
+
+def _progress(queue: BaseQueue, found: Message) -> Progress | None:
+    """What a running message last said of how far it is, if that can be read."""
+    try:
+        return progress_of(queue, found.id) if found.state == RUNNING and "facts" in queue.features else None
+    except NoResult:
+        return None
+
+
+def _result(queue: BaseQueue, id: str, ended: Ended) -> str:
+    """What a message has returned, if that is kept and it is known whether it is sensitive; "" else."""
+    command = registry.get(ended.command)
+    try:
+        kept = None if command is None or "facts" not in queue.features else end_of(queue, id)
+    except NoResult as error:
+        return f"cannot be shown: {error}"
+    if command is None or kept is None or "value" not in kept:
+        return ""
+    return MASK if command.policy.sensitive is True else value_of(kept["value"])
 
 
 class Attempt(NamedTuple):

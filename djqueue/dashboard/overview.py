@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 
+from djqueue.dashboard import plots
+from djqueue.dashboard.plots import COUNTS, Plot, Series
 from djqueue.dashboard.seeing import Seen, seen
 from djqueue.dashboard.site import OVERVIEW, TABS, Site
 from djqueue.operations import Limit, actions, health
 from djqueue.operations.health import LEVELS, Problem
+from djqueue.operations.rates import QueueRates
 from djqueue.running.consumers import ConsumerRecord, Running
 
 AGE = Limit(60.0, 600.0)
@@ -37,6 +40,18 @@ class Run(NamedTuple):
     consumer: ConsumerRecord
 
 
+class Lately(NamedTuple):
+    """What came in and was done in the last minutes, over all queues of which that is known."""
+
+    enqueued: float | None
+    """Messages per minute, as are those that follow; None if it is not known of any queue."""
+    done: float
+    failed: float
+    time_to_drain: float | None
+    """Seconds until no message is ready, if all goes on like that; None if one of the backlogs does not sink."""
+    plots: Sequence[Plot]
+
+
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     queues = seen()
     asked = [one.alias for one in queues if not one.problem]
@@ -50,6 +65,7 @@ def _context(queues: Sequence[Seen], alive: Sequence[ConsumerRecord], asked: Seq
         "problems": [_shown(one) for one in _problems(asked, queues)],
         "queues": queues,
         "totals": {name: _total(queues, name) for name in ("ready", "delayed", "leased", "failed", "done")},
+        "lately": _lately(queues),
         "oldest": max((one.stats.oldest or 0.0 for one in queues if one.stats), default=0.0),
         "too_old": AGE.critical,
         "capacity": sum(one.threads + one.coroutines for one in alive),
@@ -75,3 +91,39 @@ def _total(queues: Sequence[Seen], name: str) -> Total:
     known = [(count, capped) for count, capped in counts if count is not None]
     least = any(capped is not None and count >= capped for count, capped in known) and name != "done"
     return Total(sum(count for count, _ in known) if known else None, least)
+
+
+def _lately(queues: Sequence[Seen]) -> Lately | None:
+    """None if it is known of no queue."""
+    known = [one.rates for one in queues if one.rates]
+    drains = [one.rates and one.rates.time_to_drain for one in queues if one.stats and one.stats.ready]
+    if not known:
+        return None
+    return Lately(
+        _sum([one.enqueued for one in known]),
+        sum(one.done for one in known),
+        sum(one.failed for one in known),
+        None if None in drains else max((drain for drain in drains if drain), default=0.0),
+        _plots(known),
+    )
+
+
+def _plots(known: Sequence[QueueRates]) -> list[Plot]:
+    """Of the last hour: what ended, and how many were ready."""
+    minutes = list(zip(*(one.points for one in known), strict=True))
+    starts = [points[0].start for points in minutes]
+    ended = [
+        Series(name, [_sum([getattr(one, name) for one in points]) for points in minutes])
+        for name in ("done", "failed", "retried")
+    ]
+    waiting = Series("ready", [_sum([one.ready for one in points]) for points in minutes])
+    made = [plots.bars("Attempts a minute", starts, ended, COUNTS)]
+    if any(value is not None for value in waiting.values):
+        made.append(plots.lines("Messages that wait", starts, [waiting], COUNTS))
+    return made
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Of those that are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -24,7 +24,7 @@ from djqueue.timetables import Calendar, Crontab, Interval, Recurrence, Rule
 from djqueue.utils import near
 
 KINDS = {"every": "Every", "crontab": "Crontab", "rrule": "Rule of iCalendar"}
-MISSED = {"latest": "the latest", "skip": "none", "all": "all of them"}
+MISSED = {"latest": "run the latest", "skip": "skip them", "all": "run all of them"}
 AT = ("kind", "when", "zone")
 """The fields that say when it ticks."""
 
@@ -51,8 +51,12 @@ class ScheduleForm(forms.Form):
         required=False,
         help_text="As in Europe/Berlin, for a crontab or a rule. Django's if it is empty.",
     )
-    missed = forms.ChoiceField(label="Of ticks at which no consumer ran, run", choices=list(MISSED.items()))
-    max_lateness = forms.CharField(label="that are no older than", help_text="As in 3600, 30m, 12h or 7d.")
+    missed = forms.ChoiceField(
+        label="Missed ticks", choices=list(MISSED.items()), help_text="Those at which no consumer ran."
+    )
+    max_lateness = forms.CharField(
+        label="Longest lateness", help_text="Missed ticks that are older are not run. As in 3600, 30m, 12h or 7d."
+    )
 
     def __init__(self, data: Any, known: Schedule | None, shows_arguments: bool):
         self.known = known

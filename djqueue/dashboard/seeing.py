@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from djqueue.backends.entries import QueueStats
 from djqueue.messages.failures import text_of
 from djqueue.operations.consumers import consumers_of, serving
 from djqueue.operations.pausing import pauses_of
+from djqueue.operations.rates import QueueRates, queue_rates
 from djqueue.running.consumers import ConsumerRecord
 from djqueue.running.pauses import QUEUE, Pause
 from djqueue.running.shared import shared_stores
@@ -40,6 +42,8 @@ class Seen:
     servers: Sequence[ConsumerRecord]
     """The live consumers that serve it."""
     pause: Pause | None
+    rates: QueueRates | None
+    """What came in and was done lately; None if that is not known."""
     throttle: str
     """What its throttle allows, how much of that is used, and whether it holds up messages now; "" without one."""
 
@@ -77,7 +81,8 @@ def able(feature: str) -> tuple[list[BaseQueue], list[BaseQueue]]:
 def seen() -> list[Seen]:
     """All queues."""
     asked = [(queue, *_stats(queue)) for queue in every()]
-    known = around([queue for queue, stats, _ in asked if stats is not None])
+    known = around(there := [queue for queue, stats, _ in asked if stats is not None])
+    rates = _rates([queue for queue in there if queue.alias not in known.problems])
     return [
         Seen(
             queue,
@@ -85,6 +90,7 @@ def seen() -> list[Seen]:
             problem or known.problems.get(queue.alias, ""),
             serving(queue, known.consumers),
             pause_of(queue, known.pauses, QUEUE, queue.alias),
+            rates.get(queue.alias),
             _throttle(queue, stats),
         )
         for queue, stats, problem in asked
@@ -96,6 +102,15 @@ def _stats(queue: BaseQueue) -> tuple[QueueStats | None, str]:
         return queue.stats(), ""
     except Exception as error:  # whatever its client raises
         return None, text_of(error)
+
+
+def _rates(queues: Sequence[BaseQueue]) -> dict[str, QueueRates]:
+    """What came in and was done lately, by alias. Each store is asked by itself, as another one may be away."""
+    found: dict[str, QueueRates] = {}
+    for shared in shared_stores(queues):
+        with suppress(Exception):  # whatever its client raises: it answered just now
+            found |= {one.queue: one for one in queue_rates([queue.alias for queue in shared.queues])}
+    return found
 
 
 class Around(NamedTuple):

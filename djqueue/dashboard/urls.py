@@ -31,6 +31,7 @@ PAGES: dict[str, tuple[str, Page]] = {
     "schedule": ("schedules/edit/", schedules.edit),
     "history": ("history/", history.page),
     "by_command": ("commands/", by_command.page),
+    "command": ("commands/one/", by_command.one),
     "act_on_messages": ("messages/act/", message_actions.act),
     "act": ("act/", actions.act),
 }

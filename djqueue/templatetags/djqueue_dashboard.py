@@ -45,10 +45,24 @@ def exact(moment: Any) -> str:
     return tables.full_moment(moment)
 
 
+@register.simple_tag
+def time_of(moment: Any) -> str:
+    """The hour and minute of a moment, in Django's time zone."""
+    return tables.full_moment(moment)[11:16]
+
+
 @register.filter
 def number(count: int | None, capped: int | None = None) -> str:
     """A count: "-" if it is not known, "100,000+" where counting stopped."""
     return tables.count(count, capped)
+
+
+@register.filter
+def rate(value: float | None) -> str:
+    """A number of messages per minute."""
+    if value is None:
+        return tables.NONE
+    return f"{value:.1f}".removesuffix(".0") if value < 10 else tables.number(round(value))
 
 
 @register.filter
@@ -58,9 +72,9 @@ def duration(seconds: float | None) -> str:
 
 
 @register.filter
-def lasted(seconds: float) -> str:
-    """A duration that may be short."""
-    return logs.lasted(seconds)
+def lasted(seconds: float | None) -> str:
+    """A duration that may be short; "-" if it is not known."""
+    return tables.NONE if seconds is None else logs.lasted(seconds)
 
 
 @register.simple_tag

@@ -1,10 +1,13 @@
 """Commands, and messages in every state."""
 
 import json
+from dataclasses import dataclass
 
 from djqueue import queues, schedules
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Entry
+from djqueue.consumer.counters import Counts
+from djqueue.consumer.rates import RateRecorder
 from djqueue.decorators import queue_command
 from djqueue.running import consumers
 from djqueue.running.consumers import ConsumerRecord, Running
@@ -21,6 +24,12 @@ def send_receipt(address, order):
 @queue_command(shard=lambda account: account)
 def book(account):
     """In a lane for each account."""
+    return f"booked <{account}>"
+
+
+@queue_command(sensitive=True)
+def new_key():
+    return "kept secret"
 
 
 def failed(order: int = 1) -> str:
@@ -38,6 +47,26 @@ def heartbeat(queue: BaseQueue, name: str, age: float = 0.0, **facts) -> Consume
     consumers.enter(store, name)
     consumers.write(store, record)
     return record
+
+
+@dataclass
+class Taken:
+    """Counts that a consumer has gathered."""
+
+    rows: dict[tuple[str, str], Counts]
+
+    def take(self, names):
+        return self.rows
+
+
+def counted(queue: BaseQueue, command: str, minutes: int = 0, seconds: float = 0.02, **outcomes: int) -> None:
+    """What a consumer counted some minutes ago, of attempts that ran and waited for that long."""
+    counts, store = Counts(outcomes), queue.store.shared
+    counts.ran.add([seconds] * sum(outcomes.values()))
+    counts.waited.add([seconds] * sum(outcomes.values()))
+    recorder = RateRecorder(store, [queue], "web-1:42:beef", Taken({(queue.alias, command): counts}))
+    at = store.now() - 60 * minutes
+    recorder.end(lambda: at)
 
 
 def value(id: str, alias: str = "default") -> str:
@@ -65,5 +94,6 @@ def fill(queue: BaseQueue, text: str) -> dict[str, str]:
     add(queue.store.shared, Pause("command", text, "", text, text, now), now)
     heartbeat(queue, text, release=text, busy=1, running=[Running(text, text, now)])
     heartbeat(queue, "web-2:7:dead", 60.0)
+    counted(queue, text, done=3, failed=1, **{text: 1})
     schedules.add(text, send_receipt, args=(text, 1), every=60)
     return ids

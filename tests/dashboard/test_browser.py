@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from django.http import HttpRequest
 
-from djqueue import operations, queues
+from djqueue import crontab, operations, queues, schedules
 from djqueue.backends.entries import READY
 from djqueue.decorators import queue_command
 from djqueue.models import QueueMessage
@@ -18,7 +18,7 @@ from djqueue.operations.actions import record
 from djqueue.operations.messages import find_message
 from djqueue.registry import registry
 from djqueue.running.consumers import Running
-from tests.dashboard.calls import heartbeat
+from tests.dashboard.calls import counted, heartbeat
 from tests.dashboard.conftest import ROOT, log_in
 from tests.support import browser
 from tests.support.browser import SCHEMES, WIDTHS, Browser
@@ -29,6 +29,7 @@ IMAGES = PROJECT / "docs" / "images"
 LARGEST = 60_000
 NARROW, WIDE = min(WIDTHS), max(WIDTHS)
 PAGES = ("", "queues/", "failed/", "messages/", "consumers/", "lanes/", "schedules/", "history/", "commands/")
+FURTHER = ("schedules/edit/", "commands/one/?queue=default&command=shop.commands.tell_the_warehouse")
 OF_THE_ADMIN = "span.visually-hidden"
 TRACEBACK = """Traceback (most recent call last):
   File "/srv/shop/commands.py", line 31, in tell_the_warehouse
@@ -86,6 +87,12 @@ def ids(queue, shop):
     heartbeat(queue, "web-1:42:beef", queues=(queue.base_name,), **facts)
     heartbeat(queue, "web-2:17:dead", 70.0, busy=1, started=now - 7200)
     record(queue, "requeue", "message " + broken[0].id, 1, "ann")
+    schedules.add("stock of warehouse 7", "shop.commands.import_stock", (7,), crontab=crontab(hour=6, minute=0))
+    for minutes in range(0, 60, 3):
+        counted(queue, "shop.commands.send_receipt", minutes, 0.02 + minutes / 1e3, done=20 + minutes % 7 * 5)
+        counted(
+            queue, "shop.commands.tell_the_warehouse", minutes, 0.4, done=4, failed=minutes % 4, retried=minutes % 5
+        )
     return {"failed": broken[0].id, "retried": retried.id}
 
 
@@ -126,7 +133,7 @@ def log_in_with(window: Browser, site: str):
 def every_page_fits(window: Browser, site: str, ids: dict[str, str], folder):
     faults = {}
     one = f"message/?queue=default&id={ids['retried']}"
-    for path in (*PAGES, one, "messages/?state=nothing"):
+    for path in (*PAGES, *FURTHER, one, "messages/?state=nothing"):
         both = SCHEMES if path in ("", one) else ("light",)
         for width, scheme in [(width, scheme) for width in WIDTHS for scheme in both]:
             window.open(site + path, width, scheme)

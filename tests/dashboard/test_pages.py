@@ -14,9 +14,11 @@ from djqueue import queues
 from djqueue.backends.entries import Entry
 from djqueue.messages.envelope import new_id
 from djqueue.models import Dashboard
+from djqueue.running.result_store import Progress, report_progress
 from tests.backends.contract.toy import ToyQueue
-from tests.dashboard.calls import failed, fill, send_receipt
+from tests.dashboard.calls import book, failed, fill, new_key, send_receipt
 from tests.dashboard.conftest import ROOT, log_in
+from tests.support.consumer import run_one
 
 pytestmark = pytest.mark.backends("memory", database=True)
 STORES = pytest.mark.backends("memory", "sqlite", "redis", database=True)
@@ -73,6 +75,25 @@ def test_what_became_of_a_message_is_told_when_it_is_gone(queue, boss):
     assert "It ended as done" in page and "What became of it?" in page and "Ran for" in page
     unknown = boss.get(ROOT + "message/", {"id": "never-seen"})
     assert unknown.status_code == 404 and "No queue has it" in unknown.content.decode()
+
+
+@STORES
+def test_a_result_that_is_kept_is_shown_to_those_who_may_see_it(queue, boss):
+    ids = [command.using(result_ttl=60).enqueue(*args).id for command, args in ((book, ("acc-1",)), (new_key, ()))]
+    for _ in ids:
+        run_one(queue)
+    booked, hidden = (get(boss, "message/", id=id) for id in ids)
+    assert "Returned" in booked and "booked &lt;acc-1&gt;" in booked
+    assert "<code>***</code>" in hidden and "kept secret" not in hidden
+    assert "booked" not in get(log_in("view_dashboard"), "message/", id=ids[0]).replace("calls.book", "")
+
+
+def test_progress_is_shown_while_it_runs(queue, boss):
+    id = book.enqueue("acc-1").id
+    queue.claim(1)
+    assert "Progress" not in get(boss, "message/", id=id)
+    report_progress(queue, id, Progress(3, 10, "<b>rows</b>"))
+    assert "Progress 3 of 10: &lt;b&gt;rows&lt;/b&gt;" in text_of(boss.get(ROOT + "message/", {"id": id}))
 
 
 def test_the_traceback_of_each_attempt_is_shown(queue, boss):

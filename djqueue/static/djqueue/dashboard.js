@@ -55,7 +55,6 @@ async function refresh() {
     const fresh = await fetched();
     if (isStopped() || isBusy()) return;
     morph(main, fresh);
-    count();
     tell(`Refreshed every ${live.dataset.every} s`);
   } catch (error) {
     if (!isStopped()) tell(`Not refreshed: ${error.message}`, true);
@@ -89,25 +88,6 @@ if (live) {
   setInterval(refresh, live.dataset.every * 1000);
   show();
 }
-
-// ---- How many are done in a minute, by what this page has seen of their number
-
-const seen = [];
-
-function count() {
-  const total = main.querySelector("[data-total]");
-  const rate = main.querySelector("[data-rate]");
-  if (!total || !rate || total.dataset.total === "") return;
-  const now = performance.now();
-  seen.push([now, Number(total.dataset.total)]);
-  while (now - seen[0][0] > 60000) seen.shift();
-  const [began, then] = seen[0];
-  if (now - began < 1000) return;
-  const many = Math.max(0, Math.round(((seen.at(-1)[1] - then) * 60000) / (now - began)));
-  rate.textContent = `${many.toLocaleString("en")} a minute`;
-}
-
-count();
 
 // ---- Forms: a selection, and no second click
 
