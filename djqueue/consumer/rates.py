@@ -29,6 +29,8 @@ MINUTE, QUARTER = LENGTHS = 60, 900
 """Seconds."""
 KEPT = {MINUTE: 65 * 60.0, QUARTER: 25 * 3600.0}
 """Seconds for which the facts of a span are kept."""
+LARGEST = 2**53
+"""No count and no moment of a sample is that high."""
 SILENT = 60.0
 """Seconds without a heartbeat after which a consumer has lost its slot; after half of them it looks whether it has."""
 
@@ -230,7 +232,8 @@ def _sample(text: bytes | None) -> Sample | None:
         return None
     try:
         told = json.loads(text)
-        return Sample(float(told.pop("at")), QueueStats(**told))
+        at, known = float(told.pop("at")), [value for value in told.values() if value is not None]
+        return Sample(at, QueueStats(**told)) if all(0 <= value < LARGEST for value in [at, *known]) else None
     except (TypeError, ValueError, KeyError, AttributeError):  # not written by djqueue
         return None
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.consumer.counters import BOUNDS, Counts, Durations, Key
-from djqueue.consumer.rates import MINUTE, QUARTER, Rows, Sample, Span, counts_in, samples_in
+from djqueue.consumer.rates import LARGEST, MINUTE, QUARTER, Rows, Sample, Span, counts_in, samples_in
 from djqueue.operations.consumers import chosen
 from djqueue.operations.failed import is_named
 from djqueue.running.shared import Shared, shared_stores
@@ -164,9 +164,14 @@ def _of_command(alias: str, key: Key, rows: Mapping[Span, Rows]) -> CommandRates
 
 
 def _point(start: float, counts: Counts) -> Point:
-    others = {outcome: count for outcome, count in counts.outcomes.items() if count}
+    others = {outcome: whole for outcome, count in counts.outcomes.items() if (whole := _whole(count))}
     done, failed, retried = (others.pop(outcome, 0) for outcome in ("done", "failed", "retried"))
     return Point(float(start), done, failed, retried, others, _quantiles(counts.ran), _quantiles(counts.waited))
+
+
+def _whole(count: float) -> int:
+    """A count as a store has it; 0 for what is none, as anything that reaches the store may have written it."""
+    return int(count) if 0 <= count < LARGEST else 0
 
 
 def _attempts(point: Point) -> int:
@@ -179,9 +184,10 @@ def _quantiles(durations: Durations) -> Quantiles:
 
 def _quantile(counts: Sequence[int], share: float) -> float | None:
     """The duration that a share of all does not exceed, as if those of a class were spread evenly in it."""
-    rank = sum(counts) * share
-    if not rank:
+    total = sum(counts)
+    if not 0 < total < LARGEST or min(counts) < 0:
         return None
+    rank = total * share
     below = 0.0
     for bound, count in zip(BOUNDS, counts, strict=False):
         if count >= rank:
@@ -225,7 +231,7 @@ def _of_queue(
 def _outcomes(rows: Rows, name: str) -> list[int]:
     """How many of a queue were done, failed and retried."""
     ours = [counts.outcomes for (queue, _), counts in rows.items() if queue == name]
-    return [sum(one.get(outcome, 0) for one in ours) for outcome in ("done", "failed", "retried")]
+    return [sum(_whole(one.get(outcome, 0)) for one in ours) for outcome in ("done", "failed", "retried")]
 
 
 def _queue_point(span: Span, outcomes: Sequence[int], samples: Sequence[Sample]) -> QueuePoint:

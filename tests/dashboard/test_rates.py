@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from djqueue.consumer.rates import Sampler
+from djqueue.consumer.rates import Sampler, spans_of
 from djqueue.dashboard import plots
 from djqueue.dashboard.plots import Series, Words
 from tests.dashboard.calls import book, counted, send_receipt
@@ -69,6 +69,20 @@ def test_queues_and_the_overview_say_what_comes_in_and_is_done_and_when_they_are
         "queues/"
     ]
     assert boss.get(ROOT).content.decode().count('<svg class="djq-plot"') == 2
+
+
+@pytest.mark.parametrize("value", ["Infinity", "NaN", "-5", "1" + "0" * 400, '"<b>"', "[1]"])
+def test_what_others_wrote_among_the_counts_is_shown_as_far_as_it_can_be(queue, boss, value):
+    store = queue.store.shared
+    minute, quarter = spans_of(store.now())
+    counts = f'{{"{queue.base_name}":{{"app.<b>x":[{{"done":{value},"<b>":{value}}},[0.5,1,{value}],[0.5,2,3]]}}}}'
+    for length, start in (minute, quarter):
+        store.put(f"rates:slot:common:{length}:{start}", counts.encode(), 60)
+    sample = f'{{"at":{store.now()},"ready":{value},"delayed":1,"leased":1,"failed":1,"done":1}}'
+    store.put(f"sample:named:{queue.base_name}:60:{minute[1]}", sample.encode(), 60)
+    for path in ("", "queues/", "commands/", "commands/one/?queue=default&command=app.<b>x"):
+        page = boss.get(ROOT + path)
+        assert page.status_code in (200, 404) and "<b>x" not in page.content.decode()
 
 
 # ---- Plots
