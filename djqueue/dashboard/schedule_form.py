@@ -14,8 +14,9 @@ from django.utils import timezone
 from djqueue import timetables
 from djqueue.discovery import autodiscover
 from djqueue.enqueueing.command import Call, Command, with_policy
-from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge, QueueError
+from djqueue.exceptions import EncodeError, MessageTooLarge, QueueError
 from djqueue.management.tables import span
+from djqueue.messages.failures import text_of
 from djqueue.operations.schedules import add, refuse_declared
 from djqueue.registry import registry
 from djqueue.running.describing import arguments_of
@@ -187,7 +188,7 @@ class ScheduleForm(forms.Form):
         call: Call | None = given["arguments"]
         if call is None:
             is_same = self.known is not None and self.known.command == target.name
-            call = Call(*cast("Schedule", self.known).call) if is_same else Call()
+            call = Call(*target.as_made(cast("Schedule", self.known).call)) if is_same else Call()
         target.prepared(call, target.policy)
         return call
 
@@ -219,16 +220,20 @@ def _as_it_was(known: Schedule) -> dict[str, Any]:
 def _call_of(known: Schedule) -> tuple[str, str]:
     """The call of a schedule as code, and its arguments as JSON; "" if they are not plain values or may not be seen."""
     try:
-        args, kwargs = known.call
         command = registry.find(known.command)
-    except (InvalidMessage, QueueError) as error:
-        return f"cannot be shown: {error}", ""
-    shown = arguments_of(command, args, kwargs)
+        call = known.call
+        args, kwargs = command.as_made(call)
+    except Exception as error:  # of its module, of a model that it names, of what makes a request of its fields
+        return f"cannot be shown: {text_of(error)}", ""
     given: list[Any] | dict[str, Any] = kwargs or list(args)
-    if command.policy.sensitive or (args and kwargs):
-        return shown, ""
+    is_open = not command.policy.sensitive and not (args and kwargs)
+    return arguments_of(command, *call), _as_json(given) if is_open else ""
+
+
+def _as_json(given: list[Any] | dict[str, Any]) -> str:
+    """The same as JSON; "" if something in it would not stay what it is."""
     try:
         text = json.dumps(given, ensure_ascii=False)
-        return shown, text if json.loads(text) == given else ""
+        return text if json.loads(text) == given else ""
     except (TypeError, ValueError, RecursionError):
-        return shown, ""
+        return ""

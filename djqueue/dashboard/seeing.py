@@ -25,7 +25,7 @@ FEATURES = {
     "inspect": "list its messages",
     "lanes": "show lanes",
     "history": "keep a history",
-    "facts": "be paused, nor tell who serves it",
+    "facts": "be paused, nor tell who serves it and what is done in a minute",
 }
 """What a page needs of a queue, and how it says that a queue cannot."""
 

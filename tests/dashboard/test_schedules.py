@@ -1,12 +1,13 @@
 """Schedules on the dashboard: those made at run time are added, changed and removed, and it is said what is wrong."""
 
 import re
+from dataclasses import dataclass
 from html import unescape
 
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from djqueue import crontab, operations, schedules
+from djqueue import BatchCommand, Route, crontab, operations, schedules
 from djqueue.decorators import periodic_command
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import Envelope
@@ -23,6 +24,22 @@ DAILY = {"kind": "crontab", "when": "30 2 * * *", "zone": "Europe/Berlin", "miss
 @periodic_command(crontab(hour=3, minute=0))
 def nightly():
     """At night."""
+
+
+@dataclass
+class Parcel:
+    """A request that JSON carries as fields."""
+
+    number: int
+
+
+class Ship(BatchCommand):
+    @classmethod
+    def route(cls, *requests: Parcel) -> list[Route]:
+        return [Route(str(request.number)) for request in requests]
+
+    def perform(self, *requests: Parcel) -> None:
+        """Never run."""
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +105,15 @@ def test_what_is_not_changed_stays(queue, boss, hourly):
     assert (now.plan.rule.missed, now.plan.carried | now.plan.plain) == ("all", {"priority": 5})
     assert save(boss, "hourly", arguments='{"account": "acc-2"}').status_code == 302
     assert schedules.list()[0].call == ((), {"account": "acc-2"})
+
+
+@pytest.mark.parametrize("serializer", ["pickle", "json"])
+def test_a_request_of_a_batch_command_is_kept(queue, boss, settings, serializer):
+    settings.QUEUE_SERIALIZER = serializer
+    made = schedules.add("parcel", Ship, (Parcel(7),), every=3600)
+    assert fields_of(boss, "parcel")["arguments"] == "" and save(boss, "parcel", when="60").status_code == 302
+    [now] = schedules.list()
+    assert (str(now.timetable), now.call) == ("every 60 s", made.call)
 
 
 def test_a_second_click_does_nothing_more(queue, boss, hourly):
