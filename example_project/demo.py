@@ -18,6 +18,7 @@ from pathlib import Path
 import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.urls import reverse
 
 from config import servers
 from processes import running
@@ -162,11 +163,12 @@ def welcome(address: str):
     lines = [
         f"The gallery:  {address}/",
         f"Try it:       {address}/try/",
+        f"Dashboard:    {address}{reverse('admin:djqueue_dashboard_changelist')}",
         f"Log in:       {USER['username']}, password {PASSWORD or '(set DEMO_PASSWORD)'}",
         f"Data:         {shown(data_dir())} (the site's log, e-mails, digests, media)",
         "",
         "In another terminal:",
-        *(f"  {manage_command(words)}" for words in ("queue_stats", "queue_errors list", "queue_lanes")),
+        *(f"  {manage_command(words)}" for words in ("queue_stats", "queue_errors list", "make_trouble --keep")),
         "",
         "Ctrl-C stops the site and the consumer. The log of the consumer follows.",
     ]
