@@ -21,6 +21,12 @@ from steps import ROOT, Failed, need, run, say, step
 from tests.support import browser, servers
 from tests.tasks.peers import peers
 
+SCREENSHOTS = (
+    "tests/documents/test_demo_pages.py",
+    "tests/documents/test_walkthrough.py",
+    "tests/dashboard/test_browser.py",
+)
+
 VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
 RACE, TESTS, TASK_TESTS = "tests/benchmarks/race", "tests", "tests/tasks"
 
@@ -80,6 +86,14 @@ def format_code():
 def docs():
     """Build the documentation into docs/_build."""
     check_documents(venvs.ensure(VENV, "test"))
+
+
+def screenshots():
+    """Make the pictures in docs/images anew, of the pages as they are now. Look at them."""
+    apt.ensure(servers, browser)
+    os.environ["DJQUEUE_WRITE_SCREENSHOTS"] = "1"
+    tests = ("documents/test_demo_pages.py", "documents/test_walkthrough.py", "dashboard/test_browser.py")
+    hand_over(venvs.ensure(VENV, "test"), "-m", "pytest", *(f"{TESTS}/{name}" for name in tests))
 
 
 def bench_quick(write: bool):
@@ -294,6 +308,7 @@ TASKS = {
     "lint": lint,
     "format": format_code,
     "docs": docs,
+    "screenshots": screenshots,
     "conformance": conformance,
 }
 
