@@ -8,7 +8,7 @@ help:
 	@$(DEV) --help
 
 demo:
-	@$(DEV) demo $(if $(filter-out 0,$(ONCE)),--once) $(if $(PHOTOS),--photos "$(PHOTOS)")
+	@$(DEV) demo $(if $(filter-out 0,$(ONCE)),--once) $(if $(filter-out 0,$(TROUBLE)),--trouble) $(if $(PHOTOS),--photos "$(PHOTOS)")
 
 bench-quick:
 	@$(DEV) bench-quick $(if $(filter-out 0,$(WRITE)),--write)

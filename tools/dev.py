@@ -137,11 +137,12 @@ def conformance():
     hand_over(sys.executable, "-m", "tests.tasks.peers.run", *pythons)
 
 
-def demo(once: bool, photos: str | None):
+def demo(once: bool, trouble: bool, photos: str | None):
     """The example site with its consumer, until Ctrl-C; once: a batch of pictures, counted, and the end."""
     need("example_project/demo.py")
     python = str(venvs.ensure(DEMO_VENV, "demo"))
-    arguments = [*(["--once"] if once else []), *(["--photos", os.path.abspath(photos)] if photos else [])]
+    arguments = [*(["--once"] if once else []), *(["--trouble"] if trouble else [])]
+    arguments += [*(["--photos", os.path.abspath(photos)] if photos else [])]
     os.chdir(ROOT)
     os.execv(python, [python, "example_project/demo.py", *arguments])  # so that Ctrl-C and SIGTERM reach it
 
@@ -318,6 +319,7 @@ def parser() -> argparse.ArgumentParser:
     tasks = main.add_subparsers(dest="task", required=True, metavar="TASK")
     player = tasks.add_parser("demo", help=demo.__doc__)
     player.add_argument("--once", action="store_true", help="in make: ONCE=1")
+    player.add_argument("--trouble", action="store_true", help="under load, with failures; in make: TROUBLE=1")
     player.add_argument("--photos", metavar="DIR", help="a folder of pictures; in make: PHOTOS=DIR")
     player.set_defaults(function=demo)
     bencher = tasks.add_parser("bench-quick", help=bench_quick.__doc__)

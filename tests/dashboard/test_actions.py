@@ -15,7 +15,7 @@ from djqueue.running.pauses import QUEUE
 from djqueue.running.shared import shared_stores
 from tests.dashboard.calls import book, failed, heartbeat, send_receipt, value
 from tests.dashboard.conftest import ROOT, log_in
-from tests.support.html import faults
+from tests.support.markup import faults
 
 pytestmark = pytest.mark.backends("memory", database=True)
 STORES = pytest.mark.backends("memory", "sqlite", "redis", database=True)

@@ -14,7 +14,7 @@ from djqueue.models import Dashboard
 from tests.backends.contract.toy import ToyQueue
 from tests.dashboard.calls import failed, fill, send_receipt
 from tests.dashboard.conftest import ROOT, log_in
-from tests.support.html import faults
+from tests.support.markup import faults
 
 pytestmark = pytest.mark.backends("memory", database=True)
 STORES = pytest.mark.backends("memory", "sqlite", "redis", database=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.dashboard.windows import Window
 from tests.support import browser, screenshots
 from tests.support.backends import FULL
-from tests.support.demo import demo, log_in, manage
+from tests.support.demo import demo, log_in
 from tests.support.processes import ROOT
 from tests.support.screenshots import keep
 
@@ -31,9 +31,8 @@ while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace
 @pytest.mark.skipif(not (FULL or screenshots.WRITE), reason="waits until a killed consumer is gone: DJQUEUE_FULL=1")
 def test_a_person_finds_it_all():
     browser.demand()
-    with TemporaryDirectory(prefix="gallery-") as name, demo(Path(name)) as address, Window(address) as window:
-        with manage(Path(name), "make_trouble", "--keep") as trouble:
-            trouble.wait_for("was killed", 60)
+    with TemporaryDirectory(prefix="gallery-") as name:
+        with demo(Path(name), "--trouble") as address, Window(address) as window:
             log_in(window, address)
             window.run("localStorage.setItem('django.admin.navSidebarIsOpen', 'false')")
             walk = Walk(window, name)
@@ -44,7 +43,7 @@ def test_a_person_finds_it_all():
             walk.which_consumer_died()
             walk.end_and_retry()
             walk.pause_and_resume()
-        assert [error for error in window.errors() if "favicon" not in error] == []
+            assert [error for error in window.errors() if "favicon" not in error] == []
 
 
 class Walk:

@@ -12,18 +12,12 @@ from tests.support.processes import ROOT, Process
 PROJECT = ROOT / "example_project"
 
 
-def manage(folder: Path, *arguments: str, script: str = "manage.py") -> Process:
-    """A command of the site whose data are in a folder."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {"DJANGO_SETTINGS_MODULE": "config.settings", "PYTHONPATH": path}
-    environment |= {"DEMO_DATA": str(folder), "DEMO_QUEUE": "", "DEMO_NAME": ""}
-    return Process([sys.executable, "-u", str(PROJECT / script), *arguments], environment)
-
-
 @contextmanager
 def demo(folder: Path, *arguments: str) -> Iterator[str]:
     """The address of a demo over the data in a folder."""
-    with manage(folder, "--port", "0", *arguments, script="demo.py") as process:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {"PYTHONPATH": path, "DEMO_DATA": str(folder), "DEMO_QUEUE": "", "DEMO_NAME": ""}
+    with Process([sys.executable, str(PROJECT / "demo.py"), "--port", "0", *arguments], environment) as process:
         address = process.wait_for("The gallery:", 60).split()[-1].rstrip("/")
         process.wait_for(", consumer ", 60)
         yield address
