@@ -8,12 +8,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from djqueue import queues
+from djqueue import Throttle, queue_command, queues
 from djqueue.backends.entries import Entry
 from djqueue.models import Dashboard
 from tests.backends.contract.toy import ToyQueue
 from tests.dashboard.calls import failed, fill, send_receipt
 from tests.dashboard.conftest import ROOT, log_in
+from tests.support.consumer import run_one
 from tests.support.markup import faults
 
 pytestmark = pytest.mark.backends("memory", database=True)
@@ -23,9 +24,19 @@ EVIL = "<script>alert('x')</script>\"'>&"
 PAGES = ("", "queues/", "failed/", "messages/", "consumers/", "lanes/", "schedules/", "history/", "commands/")
 
 
+@queue_command(shard=lambda account: account, max_run=1, retry_on=[ConnectionError], backoff=300)
+def ring(account):
+    raise ConnectionError(f"{account} does not answer")
+
+
+@queue_command(throttle=Throttle(1, 300))
+def ask(account):
+    """Seldom."""
+
+
 def text_of(page) -> str:
     """What people read of a page."""
-    return " ".join(re.sub("<[^>]+>", " ", page.content.decode()).split())
+    return " ".join(re.sub("<[^>]+>", " ", page if isinstance(page, str) else page.content.decode()).split())
 
 
 def get(browser, path: str = "", **query) -> str:
@@ -132,6 +143,14 @@ def test_failures_are_grouped_and_lead_to_their_messages(queue, boss):
     assert re.search(r'data-label="Count"[^>]*>2<', page)
     there = re.search(r'messages/\?([^"]+)">\s*send_receipt', page)[1].replace("&amp;", "&")
     assert {*listed(get(boss, f"messages/?{there}"))} == ids
+
+
+def test_a_lane_says_what_it_waits_for(queue, boss):
+    first, _, asked, _ = [command.enqueue("acc-1").id for command in (ring, ring, ask, ask)]
+    run_one(queue), run_one(queue)
+    page = get(boss, "lanes/")
+    assert f"retry of its first message, {first}" in text_of(page) and "throttled" in text_of(page)
+    assert asked not in page
 
 
 def test_the_history_is_filtered(queue, boss):

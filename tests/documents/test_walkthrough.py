@@ -73,6 +73,9 @@ class Walk:
         self.picture("walk-message", 940)
 
     def why_does_it_wait(self):
+        self.window.show("lanes/", NARROW, "dark")
+        assert "retry of its first message" in self.text() and "throttled" in self.text()
+        self.picture("walk-lanes-dark", 780)
         self.window.show("lanes/", NARROW)
         self.follow("trouble.commands.book_stock:north")
         self.window.click("tr + tr a.djq-id")
