@@ -9,15 +9,17 @@ from typing import NamedTuple
 from django.http import HttpRequest, HttpResponse
 
 from djqueue.backends.base import BaseQueue, Entry
+from djqueue.backends.entries import READY
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
 from djqueue.management.tables import asking
-from djqueue.operations.explaining import Surroundings
 from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, lanes_of
 
 MOST_LOOKED_AT = 1_000
 """Lanes of a queue that are looked at."""
+MOST_READY = 2_000
+"""Ready messages of a queue among which the first of each lane is looked for."""
 MOST_SHOWN = 50
 ORDER = (PAUSED, LANE_SCHEDULED, BUSY)
 """The states of lanes that come first."""
@@ -63,10 +65,12 @@ def _rows(lanes: Sequence[Lane]) -> list[Row]:
 
 def _firsts(queue: BaseQueue) -> dict[str, Entry]:
     """The first message of each lane, among those messages that are looked at."""
-    if "inspect" not in queue.features:
-        return {}
-    with asking(queue):
-        return Surroundings(queue).firsts
+    found: dict[str, Entry] = {}
+    if "inspect" in queue.features:
+        with asking(queue):
+            for record in queue.walk(READY, MOST_READY):
+                found.setdefault(record.entry.lane, record.entry)
+    return found
 
 
 def _place(lane: Lane) -> tuple[int, int, str]:
