@@ -56,7 +56,7 @@ class Window(Browser):
     def told(self, text: str) -> None:
         """Wait until the page says what was done."""
         try:
-            self.until(TOLD, text, timeout=10)
+            self.until(TOLD, text)
         except AssertionError as error:
             error.add_note("It says: " + self.run("return document.querySelector('#content').textContent"))
             raise
