@@ -2,13 +2,13 @@
 PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test test-all lint format docs conformance bench-quick race scale
+.PHONY: help demo test test-all lint format docs screenshots conformance bench-quick race scale
 
 help:
 	@$(DEV) --help
 
 demo:
-	@$(DEV) demo $(if $(filter-out 0,$(ONCE)),--once) $(if $(PHOTOS),--photos "$(PHOTOS)")
+	@$(DEV) demo $(if $(filter-out 0,$(ONCE)),--once) $(if $(filter-out 0,$(TROUBLE)),--trouble) $(if $(PHOTOS),--photos "$(PHOTOS)")
 
 bench-quick:
 	@$(DEV) bench-quick $(if $(filter-out 0,$(WRITE)),--write)
@@ -19,5 +19,5 @@ race:
 scale:
 	@$(DEV) scale $(if $(filter-out 0,$(WRITE)),--write)
 
-test test-all lint format docs conformance:
+test test-all lint format docs screenshots conformance:
 	@$(DEV) $@

@@ -1,4 +1,4 @@
-"""The example site with its consumer: python example_project/demo.py [--once] [--photos DIR]"""
+"""The example site with its consumer: python example_project/demo.py [--once] [--trouble] [--photos DIR]"""
 
 import argparse
 import os
@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPException
 from pathlib import Path
 
 import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.urls import reverse
 
 from config import servers
 from processes import running
@@ -55,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
 def parser() -> argparse.ArgumentParser:
     main = argparse.ArgumentParser(description=__doc__)
     main.add_argument("--once", action="store_true", help="a batch of pictures and comments, counted")
+    main.add_argument("--trouble", action="store_true", help="with load, failures and a consumer that is killed")
     main.add_argument("--photos", type=Path, metavar="DIR", help="pictures to put in (default: a few of our own)")
     main.add_argument("--port", type=int, default=8000, help="another one if it is taken (default: %(default)s)")
     return main
@@ -80,7 +82,7 @@ def set_up(fresh: bool):
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Site and consumer, until Ctrl-C."""
+    """Site and consumer, and trouble if it is wanted, until Ctrl-C."""
     from gallery.models import Photo
 
     make_user(PASSWORD)
@@ -88,8 +90,11 @@ def demo(options: argparse.Namespace) -> int:
         if options.photos or not Photo.objects.exists():
             call_command("load_photos", options.photos or PICTURES, owner=USER["username"])
         welcome(address)
-        with consumer() as consumer_process:
-            return watch({"site": site_process, "consumer": consumer_process})
+        with ExitStack() as others:
+            started = {"site": site_process, "consumer": others.enter_context(consumer())}
+            if options.trouble:
+                started["make_trouble"] = others.enter_context(running("make_trouble", "--keep"))
+            return watch(started)
 
 
 def once(options: argparse.Namespace) -> int:
@@ -162,11 +167,12 @@ def welcome(address: str):
     lines = [
         f"The gallery:  {address}/",
         f"Try it:       {address}/try/",
+        f"Dashboard:    {address}{reverse('admin:djqueue_dashboard_changelist')}",
         f"Log in:       {USER['username']}, password {PASSWORD or '(set DEMO_PASSWORD)'}",
         f"Data:         {shown(data_dir())} (the site's log, e-mails, digests, media)",
         "",
         "In another terminal:",
-        *(f"  {manage_command(words)}" for words in ("queue_stats", "queue_errors list", "queue_lanes")),
+        *(f"  {manage_command(words)}" for words in ("queue_stats", "queue_errors list", "make_trouble --keep")),
         "",
         "Ctrl-C stops the site and the consumer. The log of the consumer follows.",
     ]

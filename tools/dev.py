@@ -21,6 +21,12 @@ from steps import ROOT, Failed, need, run, say, step
 from tests.support import browser, servers
 from tests.tasks.peers import peers
 
+SCREENSHOTS = (
+    "tests/documents/test_demo_pages.py",
+    "tests/documents/test_walkthrough.py",
+    "tests/dashboard/test_browser.py",
+)
+
 VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
 RACE, TESTS, TASK_TESTS = "tests/benchmarks/race", "tests", "tests/tasks"
 
@@ -82,6 +88,14 @@ def docs():
     check_documents(venvs.ensure(VENV, "test"))
 
 
+def screenshots():
+    """Make the pictures in docs/images anew, of the pages as they are now. Look at them."""
+    apt.ensure(servers, browser)
+    os.environ["DJQUEUE_WRITE_SCREENSHOTS"] = "1"
+    tests = ("documents/test_demo_pages.py", "documents/test_walkthrough.py", "dashboard/test_browser.py")
+    hand_over(venvs.ensure(VENV, "test"), "-m", "pytest", *(f"{TESTS}/{name}" for name in tests))
+
+
 def bench_quick(write: bool):
     """What a message costs, in turns of a reference loop; fails where that is more than it was."""
     need("tests/benchmarks/run.py")
@@ -123,11 +137,12 @@ def conformance():
     hand_over(sys.executable, "-m", "tests.tasks.peers.run", *pythons)
 
 
-def demo(once: bool, photos: str | None):
+def demo(once: bool, trouble: bool, photos: str | None):
     """The example site with its consumer, until Ctrl-C; once: a batch of pictures, counted, and the end."""
     need("example_project/demo.py")
     python = str(venvs.ensure(DEMO_VENV, "demo"))
-    arguments = [*(["--once"] if once else []), *(["--photos", os.path.abspath(photos)] if photos else [])]
+    arguments = [*(["--once"] if once else []), *(["--trouble"] if trouble else [])]
+    arguments += [*(["--photos", os.path.abspath(photos)] if photos else [])]
     os.chdir(ROOT)
     os.execv(python, [python, "example_project/demo.py", *arguments])  # so that Ctrl-C and SIGTERM reach it
 
@@ -294,6 +309,7 @@ TASKS = {
     "lint": lint,
     "format": format_code,
     "docs": docs,
+    "screenshots": screenshots,
     "conformance": conformance,
 }
 
@@ -303,6 +319,7 @@ def parser() -> argparse.ArgumentParser:
     tasks = main.add_subparsers(dest="task", required=True, metavar="TASK")
     player = tasks.add_parser("demo", help=demo.__doc__)
     player.add_argument("--once", action="store_true", help="in make: ONCE=1")
+    player.add_argument("--trouble", action="store_true", help="under load, with failures; in make: TROUBLE=1")
     player.add_argument("--photos", metavar="DIR", help="a folder of pictures; in make: PHOTOS=DIR")
     player.set_defaults(function=demo)
     bencher = tasks.add_parser("bench-quick", help=bench_quick.__doc__)

@@ -85,7 +85,7 @@ def _rows(found: Sequence[Message]) -> list[Row]:
 def one(site: Site, request: HttpRequest) -> HttpResponse:
     """All that is known of a message: where it is, why it does not run, and what became of it."""
     id, alias = request.GET.get("id", ""), request.GET.get("queue", "")
-    queues = [all_queues[alias]] if alias in all_queues else every()
+    queues = sorted(every(), key=lambda queue: queue.alias != alias)  # it may have been moved
     with told():
         found = _with_id([queue for queue in queues if "inspect" in queue.features], id)
         explained = explaining.explain_message(all_queues[found.queue], found) if found else explaining.explain(id)
@@ -98,7 +98,7 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     if queue and ended and site.may(request, "view_arguments"):
         context["returned"] = ended.value or _result(queue, id, ended)
     context["events"] = _events(found, ended, did)
-    return site.show(request, "message", context, f"Message {id}", status=200 if queue else 404)
+    return site.show(request, "message", context, f"Message {id}", status=200 if queue or did else 404)
 
 
 def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -> dict[str, Any]:

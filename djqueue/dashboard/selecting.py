@@ -29,7 +29,8 @@ class Asked(NamedTuple):
     @property
     def words(self) -> str:
         """What it asks for, for people."""
-        return ", ".join(f"{TITLES.get(name, name)} {value}" for name, value in self.given.items()) or "all messages"
+        told = [f"{TITLES.get(name, name)} {value.removeprefix('builtins.')}" for name, value in self.given.items()]
+        return ", ".join(told) or "all messages"
 
 
 def asked(fields: Mapping[str, str]) -> Asked:

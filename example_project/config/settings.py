@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "activity",
     "gallery",
     "tryit",
+    "trouble",
     *(["django_tasks"] if django.VERSION < (6, 0) else []),
 ]
 MIDDLEWARE = [

@@ -10,6 +10,7 @@ from django.views.static import serve
 urlpatterns = [
     path("", include("gallery.urls")),
     path("try/", include("tryit.urls")),
+    path("trouble/", include("trouble.urls")),
     path("login/", auth.LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", auth.LogoutView.as_view(), name="logout"),
     path("admin/", admin.site.urls),

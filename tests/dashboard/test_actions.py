@@ -15,6 +15,7 @@ from djqueue.running.pauses import QUEUE
 from djqueue.running.shared import shared_stores
 from tests.dashboard.calls import book, failed, heartbeat, send_receipt, value
 from tests.dashboard.conftest import ROOT, log_in
+from tests.support.markup import faults
 
 pytestmark = pytest.mark.backends("memory", database=True)
 STORES = pytest.mark.backends("memory", "sqlite", "redis", database=True)
@@ -87,7 +88,7 @@ def test_each_action_on_messages(queue, boss):
 def test_removing_asks_first(queue, boss):
     ids = [waiting() for _ in range(3)]
     page = boss.post(ROOT + MESSAGES, {"action": "remove", "message": [value(id) for id in ids[:2]]})
-    assert "Remove 2 messages, without a trace?" in page.content.decode()
+    assert "Remove 2 messages, without a trace?" in page.content.decode() and faults(page.content.decode()) == []
     assert [state_of(id) for id in ids] == [READY] * 3 and logged() == []
     form = form_in(page)
     boss.post(ROOT + MESSAGES, form)

@@ -7,10 +7,9 @@ import pytest
 from django.contrib import admin
 from django.db import connection
 from django.test import Client
-from django.test.html import parse_html
 from django.test.utils import CaptureQueriesContext
 
-from djqueue import queues
+from djqueue import Throttle, queue_command, queues
 from djqueue.backends.entries import Entry
 from djqueue.messages.envelope import new_id
 from djqueue.models import Dashboard
@@ -19,6 +18,7 @@ from tests.backends.contract.toy import ToyQueue
 from tests.dashboard.calls import book, failed, fill, new_key, send_receipt
 from tests.dashboard.conftest import ROOT, log_in
 from tests.support.consumer import run_one
+from tests.support.markup import faults
 
 pytestmark = pytest.mark.backends("memory", database=True)
 STORES = pytest.mark.backends("memory", "sqlite", "redis", database=True)
@@ -27,9 +27,19 @@ EVIL = "<script>alert('x')</script>\"'>&"
 PAGES = ("", "queues/", "failed/", "messages/", "consumers/", "lanes/", "schedules/", "history/", "commands/")
 
 
+@queue_command(shard=lambda account: account, max_run=1, retry_on=[ConnectionError], backoff=300)
+def ring(account):
+    raise ConnectionError(f"{account} does not answer")
+
+
+@queue_command(throttle=Throttle(1, 300))
+def ask(account):
+    """Seldom."""
+
+
 def text_of(page) -> str:
     """What people read of a page."""
-    return " ".join(re.sub("<[^>]+>", " ", page.content.decode()).split())
+    return " ".join(re.sub("<[^>]+>", " ", page if isinstance(page, str) else page.content.decode()).split())
 
 
 def get(browser, path: str = "", **query) -> str:
@@ -45,7 +55,7 @@ def test_every_page_shows_what_is_there_and_escapes_it(queue, boss):
     pages |= {f"one {state}": get(boss, "message/", id=id) for state, id in ids.items()}
     pages["filtered"] = get(boss, "messages/", command=EVIL, reason=EVIL, lane=EVIL, exception=EVIL)
     for path, page in pages.items():
-        parse_html(page)  # raises an error for elements that do not close
+        assert faults(page) == [], path
         assert "<script>alert" not in page and "<b>answer" not in page, path
     shown = {"", "queues/", "messages/", "consumers/", "lanes/", "schedules/", "one strange", "filtered"}
     assert {path for path, page in pages.items() if "&lt;script&gt;alert" in page} >= shown
@@ -178,6 +188,14 @@ def fail_one(queue, command: str):
 def counted_on(page: str) -> dict[str, str]:
     """The counts on the page of failures, by command."""
     return dict(re.findall(r'<th scope="row" title="(\w+)">.*?data-label="Count"[^>]*>([^<]+)<', page, re.S))
+
+
+def test_a_lane_says_what_it_waits_for(queue, boss):
+    first, _, asked, _ = [command.enqueue("acc-1").id for command in (ring, ring, ask, ask)]
+    run_one(queue), run_one(queue)
+    page = get(boss, "lanes/")
+    assert f"retry of its first message, {first}" in text_of(page) and "throttled" in text_of(page)
+    assert asked not in page
 
 
 def test_the_history_is_filtered(queue, boss):

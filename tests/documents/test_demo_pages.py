@@ -1,22 +1,20 @@
 """The demo in a browser: every page at both widths and in both colour schemes, and every button of the page Try it.
 
-DJQUEUE_WRITE_SCREENSHOTS=1 writes the pictures in docs/images anew.
+`make screenshots` writes the pictures in docs/images anew.
 """
 
-import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support import browser
 from tests.support.browser import SCHEMES, WIDTHS, Browser
-from tests.support.processes import ROOT, Process
+from tests.support.demo import PROJECT, log_in
+from tests.support.demo import demo as running_demo
+from tests.support.screenshots import IMAGES, WRITE, path_of
 
 Image = pytest.importorskip("PIL.Image", reason="the example project needs Pillow")
-PROJECT = ROOT / "example_project"
-IMAGES = ROOT / "docs" / "images"
 KEPT = ("gallery", "queues", "tryit")
 """Pages whose pictures are in docs/images."""
 CLICKS = """
@@ -53,17 +51,11 @@ TOLD = {
 @pytest.fixture
 def demo(tmp_path):
     """The address of a demo over our pictures and a broken one."""
-    if reason := browser.missing():
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+    browser.demand()
     photos = tmp_path / "photos"
     shutil.copytree(PROJECT / "pictures", photos)
     (photos / "zigzag down a long and winding road.jpg").write_bytes((photos / "winter-moon.jpg").read_bytes()[:4000])
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {"PYTHONPATH": path, "DEMO_DATA": str(tmp_path / "data"), "DEMO_QUEUE": "", "DEMO_NAME": ""}
-    command = [sys.executable, str(PROJECT / "demo.py"), "--port", "0", "--photos", str(photos)]
-    with Process(command, environment) as process:
-        address = process.wait_for("The gallery:", 60).split()[-1].rstrip("/")
-        process.wait_for(", consumer ", 60)
+    with running_demo(tmp_path / "data", "--photos", str(photos)) as address:
         yield address
 
 
@@ -90,14 +82,6 @@ def test_every_page_in_a_browser(demo, tmp_path):
                         keep(window, "demo-gallery", scheme)
                     assert picture.stat().st_size > 5_000
     assert faults == {}
-
-
-def log_in(window: Browser, demo: str):
-    """With the password that the demo prints."""
-    window.open(demo + "/login/")
-    window.fill(username="demo", password="demo")
-    window.click("main button")
-    window.until("return location.pathname === '/'")
 
 
 def press_the_buttons(window: Browser, demo: str):
@@ -139,15 +123,15 @@ def told(window: Browser, place: str) -> str:
 
 def keep(window: Browser, name: str, scheme: str, height: int | None = None):
     """The picture for the docs, if it is wanted; that in the repository is small in any case."""
-    path = IMAGES / f"{name}{'' if scheme == 'light' else '-dark'}.png"
-    if os.environ.get("DJQUEUE_WRITE_SCREENSHOTS"):
+    path = path_of(name if scheme == "light" else f"{name}-dark")
+    if WRITE:
         with Image.open(window.screenshot(path, height=height)) as picture:
             full = picture.convert("RGB")
         small = full.quantize(256)
         if "gallery" in name:  # photos need dither, flat colours grow by it
             small = full.quantize(palette=small)
         small.save(path, optimize=True)
-    assert 0 < path.stat().st_size < LARGEST, f"{path.name}: write it anew with DJQUEUE_WRITE_SCREENSHOTS=1"
+    assert 0 < path.stat().st_size < LARGEST, f"{path.name} is missing or too large: make screenshots"
 
 
 def test_the_pictures_in_the_docs_are_those_of_this_test():

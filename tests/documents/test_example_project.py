@@ -60,7 +60,7 @@ def worker_id(request):
 
 @pytest.mark.slow
 def test_the_sites_own_tests_pass(start):
-    site = start("manage.py", "test", "gallery", "tryit")
+    site = start("manage.py", "test", "gallery", "tryit", "trouble")
     assert site.wait(120) == 0, site.output
     assert int(re.search(r"Ran (\d+) tests", site.output)[1]) > 40
 

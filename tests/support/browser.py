@@ -71,6 +71,14 @@ def missing() -> str:
     return ""
 
 
+def demand() -> None:
+    """Skip the test if no browser can be started; where all tests have to run, fail it."""
+    import pytest
+
+    if reason := missing():
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+
+
 class Browser:
     """One window. Use it in a with block: it ends with that, and so does its folder."""
 
