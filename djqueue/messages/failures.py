@@ -67,12 +67,19 @@ def with_error(
 def errors_of(errors: str) -> list[dict[str, Any]]:
     """The records in the errors of an entry, oldest first. Text of another form is one record with it as reason."""
     try:
-        records = json.loads(errors) if errors else []
+        records = json.loads(_encodable(errors)) if errors else []
         if all(isinstance(record, dict) for record in records):
             return list(records)
     except (ValueError, TypeError, RecursionError):
         pass
     return [{"reason": errors[:LONGEST_REASON]}]
+
+
+def _encodable(errors: str) -> str:
+    """The errors as JSON without halves of characters, as names of files may have them: no page, log or store takes these."""
+    if "\\ud" not in errors.lower():
+        return errors
+    return json.dumps(json.loads(errors), ensure_ascii=False).encode(errors="replace").decode()
 
 
 def text_of(exception: BaseException) -> str:

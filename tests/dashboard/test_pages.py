@@ -1,5 +1,6 @@
 """The pages of the dashboard, as a browser gets them: what they tell, to whom, and at what cost."""
 
+import json
 import re
 
 import pytest
@@ -13,7 +14,7 @@ from djqueue import queues
 from djqueue.backends.entries import Entry
 from djqueue.models import Dashboard
 from tests.backends.contract.toy import ToyQueue
-from tests.dashboard.calls import failed, fill, send_receipt
+from tests.dashboard.calls import book, failed, fill, send_receipt
 from tests.dashboard.conftest import ROOT, log_in
 
 pytestmark = pytest.mark.backends("memory", database=True)
@@ -43,6 +44,9 @@ def test_every_page_shows_what_is_there_and_escapes_it(queue, boss):
     for path, page in pages.items():
         parse_html(page)  # raises an error for elements that do not close
         assert "<script>alert" not in page and "<b>answer" not in page, path
+        assert not re.search(r'<script(?![^>]* src=)|<style|\s(style|on\w+)="', page), (
+            f"a strict policy stops it: {path}"
+        )
     shown = {"", "queues/", "messages/", "consumers/", "lanes/", "schedules/", "one strange", "filtered"}
     assert {path for path, page in pages.items() if "&lt;script&gt;alert" in page} >= shown
     assert "ConnectionError" in pages["failed/"] and "send_receipt" in pages["commands/"]
@@ -76,6 +80,18 @@ def test_what_became_of_a_message_is_told_when_it_is_gone(queue, boss):
 def test_the_traceback_of_each_attempt_is_shown(queue, boss):
     page = get(boss, "message/", id=failed(1))
     assert "in send_receipt" in page and "no &lt;b&gt;answer&lt;/b&gt; for 1" in page and "djqueue/running" not in page
+
+
+@STORES
+def test_texts_that_no_encoding_has_are_shown(queue, boss):
+    """The name of a file may have half of a character, and so the text of an exception about it."""
+    errors = json.dumps([{"at": 1.5e9, "reason": "no file \udcff", "exception": "\udcff", "traceback": "\udcff"}])
+    queue.put([Entry(b"", "half-0001", command="shop.commands.read", errors=errors)])
+    queue.failed.put([Entry(b"", "half-0002", command="shop.commands.read", errors=errors)])
+    book.enqueue("\udcff")
+    for path in PAGES:
+        get(boss, path)
+    assert "no file ?" in get(boss, "message/", id="half-0001")
 
 
 # ---- Lists
