@@ -28,7 +28,6 @@ from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE
 from djqueue.utils import counted
 from djqueue.wiring import queues as all_queues
 
-
 LONGEST_WHY = 200
 
 

@@ -37,7 +37,7 @@ Page = Callable[["Site", HttpRequest], HttpResponse]
 
 
 class Shown(TemplateResponse):
-    """A page that can be sent whatever texts it holds: a name of a file may have half a character, which UTF-8 lacks."""
+    """A page that can be sent whatever texts it holds: the name of a file may have half a character."""
 
     @property
     def rendered_content(self) -> str:

@@ -76,7 +76,7 @@ def errors_of(errors: str) -> list[dict[str, Any]]:
 
 
 def _encodable(errors: str) -> str:
-    """The errors as JSON without halves of characters, as names of files may have them: no page, log or store takes these."""
+    """The errors as JSON without halves of characters, which no page can show; the name of a file may have them."""
     if "\\ud" not in errors.lower():
         return errors
     return json.dumps(json.loads(errors), ensure_ascii=False).encode(errors="replace").decode()
