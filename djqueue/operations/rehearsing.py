@@ -35,6 +35,7 @@ from djqueue.running.describing import arguments_of, value_of
 from djqueue.running.executor import judged, note_attempts, policy_of, run_here
 from djqueue.running.handlers import BatchRunnable
 from djqueue.running.result_store import Progress
+from djqueue.utils import near
 from djqueue.wiring import queues as all_queues
 
 OUTBOX = "django.core.mail.backends.locmem.EmailBackend"
@@ -134,7 +135,11 @@ def _changed(command: Runnable, call: Arguments, changes: Mapping[str, Any]) -> 
     bound = command.bind(call)
     args, kwargs = list(bound.args), dict(bound.kwargs)
     names = [name for name, one in bound.signature.parameters.items() if one.kind is not one.VAR_POSITIONAL]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in bound.signature.parameters.values())
     for name, value in changes.items():
+        if name not in names and not takes_any:
+            others = near(name, names) if names else "it takes none."
+            raise TypeError(f"{command.name} has no argument {name!r}: {others}")
         place = names.index(name) if name in names else len(args)
         if place < len(args):
             args[place] = value

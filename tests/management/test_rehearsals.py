@@ -112,6 +112,8 @@ def test_async_commands_and_batches_are_undone_too(queue):
 @MEMORY
 def test_what_cannot_be_run_is_refused(queue, failed, settings):
     assert "'order 2' is not of the form name=value" in rehearsed(failed, "--set", "order 2")[1]
+    wrong = rehearsed(save.enqueue(3).id, "--set", "nummer=2")[1]
+    assert "save has no argument 'nummer': did you mean 'number'?" in wrong
     batched = double.enqueue(3).id
     assert "is a batch command" in rehearsed(batched, "--set", "numbers=3")[1]
     queue.claim(2, owner="web-1:42:beef")
