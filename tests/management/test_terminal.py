@@ -85,7 +85,7 @@ def test_a_command_whose_output_is_read_no_further_ends_without_a_traceback(site
         "PATH": os.environ["PATH"],
         **site.env,
     }
-    args = [sys.executable, "-m", "django", "queue_stats", "--json", "--watch", "0.01"]
+    args = [sys.executable, "-m", "django", "queue_stats", "--json", "--watch", "0.1"]
     with subprocess.Popen(args, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as looking:
         assert looking.stdout.readline().startswith(b"[{")
         looking.stdout.close()
