@@ -44,6 +44,11 @@ async def save(number):
     raise Retry("not yet", after=60)
 
 
+@queue_command(sensitive=True)
+def issue_token(user):
+    return f"token of {user}"
+
+
 @queue_command(batch=10)
 def double(numbers):
     return [2 * number for number in numbers]
@@ -120,6 +125,12 @@ def test_what_cannot_be_run_is_refused(queue, failed, settings):
     assert f"{batched} runs in web-1:42:beef" in str(failure("queue_errors", "rehearse", batched))
     settings.SECRET_KEY = "another one" * 5
     assert "cannot be run: bad signature" in rehearsed(failed)[1]
+
+
+@MEMORY
+def test_what_is_sensitive_is_masked(queue):
+    text = run("queue_errors", "rehearse", issue_token.enqueue("ann").id, "--database", "default")
+    assert "issue_token(user=***)" in text and "returned  ***\n" in text and "ann" not in text
 
 
 @MEMORY
