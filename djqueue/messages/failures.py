@@ -75,13 +75,6 @@ def errors_of(errors: str) -> list[dict[str, Any]]:
     return [{"reason": errors[:LONGEST_REASON]}]
 
 
-def _encodable(errors: str) -> str:
-    """The errors as JSON without halves of characters, which no page can show; the name of a file may have them."""
-    if "\\ud" not in errors.lower():
-        return errors
-    return json.dumps(json.loads(errors), ensure_ascii=False).encode(errors="replace").decode()
-
-
 def text_of(exception: BaseException) -> str:
     """The text of an exception, even if its ``__str__`` raises."""
     try:
@@ -106,6 +99,13 @@ def _traceback(exception: BaseException) -> str:
         return "".join(["".join([line]) for line in traceback.format_exception(exception)])
     except BaseException as error:
         return f"{kind_of(exception)} (its traceback raises {kind_of(error)})"
+
+
+def _encodable(errors: str) -> str:
+    """The errors as JSON without halves of characters, which no page can show; the name of a file may have them."""
+    if "\\ud" not in errors.lower():
+        return errors
+    return json.dumps(json.loads(errors), ensure_ascii=False).encode(errors="replace").decode()
 
 
 # ---- Whose frames a traceback shows

@@ -14,7 +14,7 @@ from djqueue import queues
 from djqueue.backends.entries import Entry
 from djqueue.models import Dashboard
 from tests.backends.contract.toy import ToyQueue
-from tests.dashboard.calls import book, failed, fill, send_receipt
+from tests.dashboard.calls import failed, fill, send_receipt
 from tests.dashboard.conftest import ROOT, log_in
 
 pytestmark = pytest.mark.backends("memory", database=True)
@@ -88,7 +88,6 @@ def test_texts_that_no_encoding_has_are_shown(queue, boss):
     errors = json.dumps([{"at": 1.5e9, "reason": "no file \udcff", "exception": "\udcff", "traceback": "\udcff"}])
     queue.put([Entry(b"", "half-0001", command="shop.commands.read", errors=errors)])
     queue.failed.put([Entry(b"", "half-0002", command="shop.commands.read", errors=errors)])
-    book.enqueue("\udcff")
     for path in PAGES:
         get(boss, path)
     assert "no file ?" in get(boss, "message/", id="half-0001")

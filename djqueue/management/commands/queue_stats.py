@@ -32,12 +32,12 @@ from djqueue.utils import clock
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
 HEAD = ("queue", "ready", "delayed", "running", "failed", "done", "oldest")
 RATES = ("in/s", "done/s")
-EVERY = 2.0
-"""Seconds between two looks, unless ``--watch`` says others."""
 OLD, TOO_OLD = 60.0, 600.0
 """Seconds that a message has waited for a consumer, from which on that stands out, and stands out more."""
 HOME, REST_OF_LINE, REST_OF_SCREEN, CLEAR = "\033[H", "\033[K", "\033[J", "\033[2J"
 HIDE_CURSOR, SHOW_CURSOR = "\033[?25l", "\033[?25h"
+EVERY = 2.0
+"""Seconds between two looks, unless ``--watch`` says others."""
 
 
 class Look(NamedTuple):
