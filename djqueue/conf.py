@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -13,6 +14,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
+from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import is_exception, priority, seconds, whole
 
 # ---- What a setting may be
@@ -264,14 +266,25 @@ class QueueConfig:
 
 
 def queue_configs() -> dict[str, QueueConfig]:
-    """The queues of this project by alias. Without ``QUEUES["default"]`` the QUEUE_… settings make the default one."""
-    configs = {alias: _config(alias, given) for alias, given in get("QUEUES").items()}
+    """The queues of this project by alias. Without ``QUEUES["default"]`` the QUEUE_… settings make the default one.
+
+    Raises InvalidQueueError if QUEUES is no dictionary of dictionaries.
+    """
+    given = get("QUEUES")
+    _refuse_no_mapping("QUEUES", given, "a dictionary of dictionaries, like CACHES")
+    configs = {alias: _config(alias, one) for alias, one in given.items()}
     if DEFAULT_ALIAS not in configs:
         configs[DEFAULT_ALIAS] = _config(DEFAULT_ALIAS, {"NAME": get("QUEUE_NAME"), "OPTIONS": get("QUEUE_OPTIONS")})
     return configs
 
 
+def _refuse_no_mapping(where: str, given: object, wanted: str) -> None:
+    if not isinstance(given, Mapping):
+        raise InvalidQueueError(f"{where} is {reprlib.repr(given)}: give {wanted}.")
+
+
 def _config(alias: str, given: Mapping[str, Any]) -> QueueConfig:
+    _refuse_no_mapping(f"QUEUES[{alias!r}]", given, f"a dictionary with keys of {', '.join(QUEUE_KEYS)}")
     return QueueConfig(
         alias,
         given.get("CLASS", get("QUEUE_CLASS")),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -200,13 +201,19 @@ def look(path: str, ready: bool = False) -> tuple[Report, list[str]]:
 
 
 def _show(given: argparse.Namespace, report: Report, found: list[str], now: float) -> None:
+    try:
+        print(_told(given, report, found, now), flush=True)
+    except BrokenPipeError:  # as head has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _told(given: argparse.Namespace, report: Report, found: list[str], now: float) -> str:
     word = "ready" if given.ready else "alive"
     if given.json:
-        print(json.dumps({word: not found, "problems": found, **_aged(report, given.file, now)}))
-        return
+        return json.dumps({word: not found, "problems": found, **_aged(report, given.file, now)})
     told = f": {report['name']}, {summary(report)}" if report else ""
     verdict = [f"{'not ' if found else ''}{word}{told}", *(f"  {problem}" for problem in found)]
-    print("\n".join([*verdict, *(lines(report, given.file, now) if report else ())]))
+    return "\n".join([*verdict, *(lines(report, given.file, now) if report else ())])
 
 
 def _aged(report: Report, path: str, now: float) -> Report:

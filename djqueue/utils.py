@@ -189,8 +189,12 @@ ELSEWHERE = {
 
 
 def nearest(name: object, valid: Iterable[str]) -> str | None:
-    """The valid name that was probably meant, in upper or lower case; None if there is none like it."""
-    by_upper = {one.upper(): one for one in valid}
+    """The valid name that was probably meant, in upper or lower case; None if there is none like it.
+
+    Of a dotted name the last part may be given, too.
+    """
+    valid = list(valid)
+    by_upper = {one.rpartition(".")[2].upper(): one for one in valid} | {one.upper(): one for one in valid}
     given = str(name).upper()
     meant = ELSEWHERE.get(given, "").upper()
     close = [meant] if meant in by_upper else get_close_matches(given, by_upper, 1)

@@ -18,7 +18,7 @@ from djqueue.backends.base import BaseQueue, BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
 from djqueue.hints import ON_QUEUES, answering
 from djqueue.throttle import throttled
-from djqueue.utils import seconds
+from djqueue.utils import nearest, seconds
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
 _DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS")
@@ -97,8 +97,9 @@ class Queues:
             if alias not in self._made:
                 configs = conf.queue_configs()
                 if alias not in configs:
-                    known = ", ".join(sorted(configs))
-                    raise InvalidQueueError(f"There is no queue {alias!r} in QUEUES; there are: {known}.")
+                    meant, known = nearest(alias, configs), ", ".join(sorted(configs))
+                    hint = f"did you mean {meant!r}?" if meant else f"there are: {known}."
+                    raise InvalidQueueError(f"There is no queue {alias!r} in QUEUES; {hint}")
                 self._made[alias] = build(configs[alias])
             return self._made[alias]
 

@@ -28,6 +28,8 @@ from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE
 from djqueue.utils import counted
 from djqueue.wiring import queues as all_queues
 
+LONGEST_WHY = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -38,6 +40,7 @@ class Given:
     queue: str
     """The alias of the queue that is meant; "" for all."""
     why: str
+    """At most :data:`LONGEST_WHY` characters: consumers read it, too."""
     by: str
 
 
@@ -107,7 +110,10 @@ def _question_of_stop(given: Given) -> str:
 
 
 def _pause_lane(given: Given) -> Done:
-    is_new = lanes.pause_lane(all_queues[given.queue], given.name, given.why, given.by)
+    queue = all_queues[given.queue]
+    if queue.lane(given.name) is None:
+        raise QueueError(f"There is no lane {given.name!r} in {given.queue}, or nothing is in it any more.")
+    is_new = lanes.pause_lane(queue, given.name, given.why, given.by)
     return Done(f"The lane {given.name} is paused." if is_new else f"The lane {given.name} was paused before.", is_new)
 
 
@@ -147,6 +153,7 @@ ACTIONS = {
 @doing(ACTIONS, "this action is not known.")
 def act(site: Site, request: HttpRequest, action: Action) -> HttpResponse | None:
     values = {name: request.POST.get(name, "") for name in ("name", "queue", "why")}
+    values["why"] = values["why"][:LONGEST_WHY]
     given = Given(**values, by=request.user.get_username())
     try:
         if action.question is not None and "confirmed" not in request.POST:

@@ -61,7 +61,7 @@ def confirmation(
         "is_deletion": action.permission == "remove",
         "number": token_hex(16),
         "action_url": site.url(address),
-        "back": request.POST.get("next", ""),
+        "back": site.origin(request),
     }
     return site.show(request, "confirmation", {**form, **context}, "Are you sure?")
 

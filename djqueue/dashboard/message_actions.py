@@ -117,7 +117,7 @@ def _named(text: str) -> tuple[str, str] | None:
     """The alias and the id in the value of a box; None if it is not one of ours."""
     try:
         alias, id = json.loads(text)
-    except ValueError:
+    except (TypeError, ValueError, RecursionError):
         return None
     return (alias, id) if isinstance(id, str) and isinstance(alias, str) and _can(alias) else None
 

@@ -17,6 +17,7 @@ from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
 from djqueue.models import Dashboard
+from djqueue.utils import plain
 
 OVERVIEW = "changelist"
 """The name that the admin gives the address of what it links to."""
@@ -33,6 +34,14 @@ TABS = {
 }
 PERMISSIONS = ("view_arguments", "retry", "remove", "pause", "run", "edit_schedules")
 Page = Callable[["Site", HttpRequest], HttpResponse]
+
+
+class Shown(TemplateResponse):
+    """A page that can be sent whatever texts it holds: the name of a file may have half a character."""
+
+    @property
+    def rendered_content(self) -> str:
+        return super().rendered_content.encode(errors="backslashreplace").decode()
 
 
 class Site:
@@ -68,7 +77,7 @@ class Site:
             "may": {name: self.may(request, name) for name in PERMISSIONS},
             "here": request.get_full_path(),
         }
-        return TemplateResponse(request, f"djqueue/dashboard/{page}.html", frame | context, status=status)
+        return Shown(request, f"djqueue/dashboard/{page}.html", frame | context, status=status)
 
     def view(self, page: Page) -> Callable[..., HttpResponse]:
         """A page as a view: for staff who may view the dashboard. What is wrong with a store is said in words."""
@@ -86,14 +95,19 @@ class Site:
 
     def done(self, request: HttpRequest, what: str, text: str, count: int) -> None:
         """Tell the user what was done and, if that was something, note it in the log of the admin."""
+        text = plain(text)  # a database takes no half of a character, and some no NUL
         if count:
-            self._admin.log_change(request, Dashboard(name=what[:255]), text)
+            self._admin.log_change(request, Dashboard(name=plain(what[:255])), text)
             messages.success(request, text)
         else:
             messages.info(request, text)
 
-    def back(self, request: HttpRequest) -> HttpResponseRedirect:
-        """To the page that a form came from."""
+    def origin(self, request: HttpRequest) -> str:
+        """The address of the page that a form came from, if it says one of the dashboard, or else of the overview."""
         there = request.POST.get("next", "")
         is_own = url_has_allowed_host_and_scheme(there, None) and there.startswith(self.url())
-        return HttpResponseRedirect(there if is_own else self.url())
+        return there if is_own else self.url()
+
+    def back(self, request: HttpRequest) -> HttpResponseRedirect:
+        """To the page that a form came from."""
+        return HttpResponseRedirect(self.origin(request))

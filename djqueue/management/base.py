@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import textwrap
 from argparse import PARSER, SUPPRESS, Action, ArgumentParser
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,6 +12,8 @@ from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 
+PIPE_CLOSED = 128 + signal.SIGPIPE
+"""The exit code of a command whose output nobody reads to its end, as of the tools of the system."""
 DJANGO = "options of every Django command"
 _OF_DJANGO = {"version", "verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color", "skip_checks"}
 
@@ -59,7 +63,11 @@ class OperatorCommand(BaseCommand):
         if os.environ.get("NO_COLOR") and not options["force_color"]:
             options["no_color"] = True
         self._is_colored = options["force_color"] or self.stdout.isatty()
-        return super().execute(*args, **options)
+        try:
+            return super().execute(*args, **options)
+        except BrokenPipeError:  # of the output, as head has read enough: errors of stores have been told
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(PIPE_CLOSED)
 
     def paint(self, text: str, role: str) -> str:
         """A text in the colour of a role of Django's palette, if the output is a terminal that shows colours."""

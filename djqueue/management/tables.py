@@ -70,7 +70,7 @@ def told() -> Iterator[None]:
     except CommandError:
         raise
     except QueueError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(str(error), returncode=2 if isinstance(error, InvalidQueueError) else 1) from error
     except Exception as error:
         raise CommandError(f"A store cannot be asked: {error}") from error
 

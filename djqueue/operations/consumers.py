@@ -92,7 +92,9 @@ def named(part: str, known: Iterable[ConsumerRecord]) -> str:
     """The name of the consumer that has this name, or alone this part of it. Raises QueueError if none has."""
     names = [one.name for one in known]
     fitting = [name for name in names if name == part] or [name for name in names if part in name]
-    if len(part) < LEAST_PART or not fitting:
+    if fitting and len(part) < LEAST_PART:
+        raise QueueError(f"{part!r} is too short: give {LEAST_PART} or more characters of a name.")
+    if not fitting:
         others = near(part, names) if names else "there is none at all."
         raise QueueError(f"There is no consumer {part!r}: {others}")
     if len(fitting) > 1:

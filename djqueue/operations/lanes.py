@@ -51,7 +51,12 @@ def is_held(queue: BaseQueue, name: str) -> bool:
 
 
 def pause_lane(queue: BaseQueue, name: str, why: str = "", by: str = "") -> bool:
-    """Let no further message of a lane run; whether it was not paused before. A later reason replaces an earlier."""
+    """Let no further message of a lane run; whether it was not paused before. A later reason replaces an earlier.
+
+    Raises ValueError for a lane without a name.
+    """
+    if not name:
+        raise ValueError("A lane has a name: give it.")
     was = queue.lane(name)
     queue.pause_lane(name, why or BY_HAND)
     is_new = was is None or not was.paused_reason

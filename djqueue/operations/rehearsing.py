@@ -31,10 +31,11 @@ from djqueue.operations.failed import failed_queue
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, Job, open_entry
-from djqueue.running.describing import arguments_of, value_of
+from djqueue.running.describing import MASK, arguments_of, value_of
 from djqueue.running.executor import judged, note_attempts, policy_of, run_here
 from djqueue.running.handlers import BatchRunnable
 from djqueue.running.result_store import Progress
+from djqueue.utils import near
 from djqueue.wiring import queues as all_queues
 
 OUTBOX = "django.core.mail.backends.locmem.EmailBackend"
@@ -79,7 +80,7 @@ class Rehearsal:
     reason: str
     """Why it was not done."""
     value: str
-    """The ``repr`` of what it returned."""
+    """The ``repr`` of what it returned; masked if all of its command is sensitive."""
     exception: BaseException | None
     seconds: float
     """How long it ran."""
@@ -134,7 +135,11 @@ def _changed(command: Runnable, call: Arguments, changes: Mapping[str, Any]) -> 
     bound = command.bind(call)
     args, kwargs = list(bound.args), dict(bound.kwargs)
     names = [name for name, one in bound.signature.parameters.items() if one.kind is not one.VAR_POSITIONAL]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in bound.signature.parameters.values())
     for name, value in changes.items():
+        if name not in names and not takes_any:
+            others = near(name, names) if names else "it takes none."
+            raise TypeError(f"{command.name} has no argument {name!r}: {others}")
         place = names.index(name) if name in names else len(args)
         if place < len(args):
             args[place] = value
@@ -176,7 +181,7 @@ def rehearse(
         call=arguments_of(command, call.args, call.kwargs),
         outcome="done" if verdict is None else verdict.outcome.effect.status,
         reason="" if verdict is None else verdict.reason,
-        value="" if error is not None else value_of(value),
+        value="" if error is not None else MASK if command.policy.sensitive is True else value_of(value),
         exception=error,
         seconds=seconds,
         queries=seen.queries,

@@ -35,7 +35,7 @@ class CommandOptions(TypedDict, total=False):
     max_attempts: int
     retries: int
     max_lost: int
-    retry_on: Iterable[type[BaseException]] | Mapping[type[BaseException], bool | Duration | Wait | RetryPolicy]
+    retry_on: Iterable[type[BaseException]] | Mapping[type[BaseException], bool | Duration | Wait | RetryPolicy] | None
     backoff: bool | Duration | Backoff | Wait
     debounce: Duration | Callable[[], Duration] | Debounce | None
     always_delay: bool
@@ -276,7 +276,7 @@ _ALL = (
     Option("retries", lambda value, name: whole(value, name, least=0) + 1,
            target="max_attempts", instead="max_attempts"),
     Option("max_lost", _count, travels=_AS_IT_IS),
-    Option("retry_on", _exceptions, travels=_PATHS),
+    Option("retry_on", _exceptions, or_none=True, travels=_PATHS),
     Option("backoff", lambda value, name: backoff_of(value), travels=(written, read)),
     Option("debounce", _time, value=(Debounce, _of_debounce), or_none=True, per_call=True, needs={"facts": bool},
            excludes={"delay": _DUE, "run_at": _DUE, "unique": _EITHER},

@@ -18,11 +18,11 @@ from djqueue.backends.base import BaseQueue
 from djqueue.decorators import make_periodic, refuse_arguments
 from djqueue.enqueueing.command import Command, PeriodicCommand, as_command, with_policy
 from djqueue.enqueueing.producer import Call, refuse_what_it_cannot, when_committed
-from djqueue.exceptions import NotSupported, UnknownCommand
+from djqueue.exceptions import InvalidQueueError, NotSupported, UnknownCommand
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
 from djqueue.results import Result
-from djqueue.tasks.checks import check_apps, check_options, check_queues
+from djqueue.tasks.checks import check_apps, check_keys, check_needs, check_options, check_queues
 from djqueue.tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -70,6 +70,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     supports_defer = True
 
     def __init__(self, alias: str, params: dict[str, Any]):
+        self._keys = [*params]
         self._wrong_queues = why_no_names(alias, params.get("QUEUES", []))
         super().__init__(alias, {**params, "QUEUES": []} if self._wrong_queues else params)
 
@@ -123,7 +124,9 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
     def _refuse_what_it_cannot(self, task: Task) -> None:
         policy = self.policy_for(task)
-        if (queue := _queue_of(policy.queue_name)) is not None:
+        queue = _queue_of(policy.queue_name)
+        # What the shared options need is told by a check: a task that is declared must not hinder that.
+        if queue is not None and self.policy.needs <= queue.features:
             try:
                 refuse_what_it_cannot(queue, policy)
             except NotSupported as error:
@@ -250,17 +253,20 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     def check(self, **kwargs: Any) -> Iterator[CheckMessage]:
         where = f"TASKS[{self.alias!r}]"
         yield from check_apps(where)
+        yield from check_keys(where, self._keys)
         if wrong := list(check_options(where, self._refusal, self.policy, _known_aliases())):
             yield from wrong
         else:
-            yield from check_queues(where, filter(None, map(_queue_of, self._aliases())))
+            served = [queue for alias in self._aliases() if (queue := _queue_of(alias)) is not None]
+            yield from check_needs(where, self.policy, served)
+            yield from check_queues(where, served)
 
 
 def _known_aliases() -> list[str]:
     """The aliases of QUEUES; none if that is no dictionary of dictionaries, which ``manage.py check`` tells."""
     try:
         return [*queues]
-    except (AttributeError, TypeError):
+    except InvalidQueueError:
         return []
 
 

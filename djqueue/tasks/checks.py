@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning
@@ -11,9 +11,11 @@ from djqueue.backends.base import BaseQueue
 from djqueue.policies.policy import Policy
 from djqueue.tasks.compat import PACKAGE
 from djqueue.tasks.options import NOT_OF_A_TASK
-from djqueue.utils import near_and_all
+from djqueue.utils import near, near_and_all
 from djqueue.wiring import why_no_facts
 
+KEYS = ("BACKEND", "OPTIONS", "QUEUES")
+"""What TASKS may say of a backend."""
 NEEDED = {"priority", "facts", "inspect"}
 """What a queue must be able to do for all that tasks have."""
 
@@ -31,6 +33,29 @@ def check_apps(where: str) -> Iterator[CheckMessage]:
             f"{where} needs the app of the package django-tasks.",
             hint="Add 'django_tasks' to INSTALLED_APPS: its signals are logged, and its checks run, only there.",
             id="djqueue.W401",
+        )
+
+
+def check_keys(where: str, given: Iterable[object]) -> Iterator[CheckMessage]:
+    """W403."""
+    for key in given:
+        if key not in KEYS:
+            yield Warning(
+                f"{where} has the unknown key {key!r}.",
+                hint=f"Rename or remove it: {near(key, KEYS)}",
+                id="djqueue.W403",
+            )
+
+
+def check_needs(where: str, policy: Policy, served: Sequence[BaseQueue]) -> Iterator[CheckMessage]:
+    """E404."""
+    if served and not any(policy.needs <= queue.features for queue in served):
+        queue = served[0]
+        lacking = policy.unsupported(queue.features) + why_no_facts(queue, policy.needs)
+        yield Error(
+            f"{where}['OPTIONS'] needs what the queue {queue.alias!r} ({type(queue).__name__}) cannot do: {lacking}.",
+            hint="Remove these options, or give its tasks a queue that can.",
+            id="djqueue.E404",
         )
 
 

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from djqueue import operations, queues, schedules
-from djqueue.backends.entries import READY
+from djqueue.backends.entries import READY, Entry
 from djqueue.dashboard import actions, message_actions
 from djqueue.operations.messages import find_message
 from djqueue.running import consumers
@@ -121,6 +121,8 @@ def test_all_that_a_filter_selects(queue, boss):
         ({"action": "requeue"}, "no message was selected"),
         ({"action": "requeue", "message": "no json"}, "no message was selected"),
         ({"action": "requeue", "message": '["nowhere", "x"]'}, "no message was selected"),
+        ({"action": "requeue", "message": "5"}, "no message was selected"),
+        ({"action": "requeue", "message": "[" * 100_000}, "no message was selected"),
         ({"action": "requeue", "which": "all", "older": "soon"}, "no message was selected"),
         ({"action": "move", "to": "nowhere", "confirmed": "yes"}, "There is no queue &#x27;nowhere&#x27;"),
         ({"action": "reprioritise", "priority": "high", "confirmed": "yes"}, "is no priority: give a whole number"),
@@ -186,6 +188,22 @@ def test_lanes_commands_and_schedules(queue, boss):
     assert post(boss, OTHERS, action="remove_schedule", name="hourly") == "The schedule hourly is removed."
     assert schedules.list() == [] and len(logged()) == len(operations.actions()) == 8
     assert "There is no command" in post(boss, OTHERS, action="pause_command", name="nothing")
+    for strange in ("nothing", ""):
+        assert "There is no lane" in post(boss, OTHERS, action="pause_lane", name=strange, queue="default")
+
+
+def test_a_form_that_the_page_does_not_have_stores_nothing_long_and_leads_nowhere_else(queue, boss):
+    post(boss, OTHERS, action="pause_queue", name="default", why="x" * 100_000)
+    assert len(operations.pauses()[0].why) == actions.LONGEST_WHY
+    form = {"action": "remove", "message": value(waiting()), "next": "javascript:alert(1)"}
+    page = boss.post(ROOT + MESSAGES, form).content.decode().partition('class="djq-confirm"')[2]
+    assert re.findall(r'<a href="([^"]*)"', page)[0] == ROOT
+
+
+def test_what_is_logged_of_an_action_can_be_stored(queue, boss):
+    queue.put([Entry(b"", "half-\udcff\0")])
+    assert "1 message" in post(boss, MESSAGES, action="remove", message=value("half-\udcff\0"))
+    assert logged() == ["1 message removed."] and LogEntry.objects.get().object_repr == "message half-??"
 
 
 # ---- Who may

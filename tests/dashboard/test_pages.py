@@ -57,6 +57,9 @@ def test_every_page_shows_what_is_there_and_escapes_it(queue, boss):
     for path, page in pages.items():
         assert faults(page) == [], path
         assert "<script>alert" not in page and "<b>answer" not in page, path
+        assert not re.search(r'<script(?![^>]* src=)|<style|\s(style|on\w+)="', page), (
+            path  # a policy stops it
+        )
     shown = {"", "queues/", "messages/", "consumers/", "lanes/", "schedules/", "one strange", "filtered"}
     assert {path for path, page in pages.items() if "&lt;script&gt;alert" in page} >= shown
     assert "ConnectionError" in pages["failed/"] and "send_receipt" in pages["commands/"]
@@ -109,6 +112,17 @@ def test_progress_is_shown_while_it_runs(queue, boss):
 def test_the_traceback_of_each_attempt_is_shown(queue, boss):
     page = get(boss, "message/", id=failed(1))
     assert "in send_receipt" in page and "no &lt;b&gt;answer&lt;/b&gt; for 1" in page and "djqueue/running" not in page
+
+
+@STORES
+def test_texts_that_no_encoding_has_are_shown(queue, boss):
+    """The name of a file may have half of a character, and so the text of an exception about it."""
+    errors = json.dumps([{"at": 1.5e9, "reason": "no file \udcff", "exception": "\udcff", "traceback": "\udcff"}])
+    queue.put([Entry(b"", "half-0001", command="shop.commands.read", errors=errors)])
+    queue.failed.put([Entry(b"", "half-0002", command="shop.commands.read", errors=errors)])
+    for path in PAGES:
+        get(boss, path)
+    assert "no file ?" in get(boss, "message/", id="half-0001")
 
 
 # ---- Lists

@@ -207,7 +207,7 @@ def watched(monkeypatch, backlog, out):
     monkeypatch.setattr(MemoryQueue, "stats", lambda self: next(looks))
     monkeypatch.setattr(queue_stats, "clock", lambda: next(times))
     monkeypatch.setattr(queue_stats.time, "sleep", pause)
-    call_command("queue_stats", "-q", "default", "--watch", "2", stdout=out)
+    call_command("queue_stats", "-q", "default", "--watch", stdout=out)
     return out.getvalue()
 
 

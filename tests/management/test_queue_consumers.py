@@ -102,7 +102,7 @@ class TestConsumers:
         consumer(queue, "web-1:42:beef")
         consumer(queue, "web-2:43:cafe", ago=60)
         assert "a part of several names" in str(failure("queue_consumers", "--stop", "web"))
-        assert "There is no consumer 'we'" in str(failure("queue_consumers", "--stop", "we"))
+        assert "'we' is too short: give 3" in str(failure("queue_consumers", "--stop", "we"))
         assert "is gone: it hears nothing" in str(failure("queue_consumers", "--stop", "web-2"))
         assert "is alive" in str(failure("queue_consumers", "--forget", "web-1"))
 

@@ -150,3 +150,5 @@ def test_the_command_takes_parts_of_ids_and_says_queues_without_any(queue, setti
     monkeypatch.setenv("COLUMNS", "50")
     assert all(len(line) <= 50 for line in run("queue_explain", "-q", "default").splitlines())
     assert str(failure("queue_explain", "nope")) == "Not known: nope"
+    assert run("queue_explain", "default") == run("queue_explain", "-q", "default")
+    assert str(failure("queue_explain", "defalt")) == "Not known: defalt (did you mean the queue default?)"

@@ -64,14 +64,14 @@ def failure(*args):
 def test_the_newest_are_shown_first_with_all_that_is_known(queue, ended):
     assert found() == ["lost", "odd", "late", "paid"]
     one = json.loads(run("--json"))[0]
-    assert set(one) == {"id", "queue", *Ended._fields}
-    told = {name: one[name] for name in ("queue", "command", "status", "attempts", "worker", "seconds", "error")}
+    assert set(one) == {"id", "queue", "consumer", *Ended._fields} - {"worker"}
+    told = {name: one[name] for name in ("queue", "command", "status", "attempts", "consumer", "seconds", "error")}
     assert told == {
         "queue": "default",
         "command": "shop.commands.lost",
         "status": "failed",
         "attempts": 1,
-        "worker": OWNER,
+        "consumer": OWNER,
         "seconds": 1.5,
         "error": "OSError",
     }
@@ -81,7 +81,7 @@ def test_the_newest_are_shown_first_with_all_that_is_known(queue, ended):
 
 def test_the_table_is_for_people(queue, ended):
     head, *lines = run().splitlines()
-    assert head.split() == ["id", "queue", "command", "status", "ended", "ran", "attempts", "worker", "error"]
+    assert head.split() == ["id", "queue", "command", "status", "ended", "ran", "attempts", "consumer", "error"]
     assert [line.split()[1:4] for line in lines[:2]] == [["default", "lost", "failed"], ["default", "odd", "discarded"]]
     assert "1.5 s" in lines[0] and lines[0].endswith("OSError")
     assert "queue" not in run("-q", "default").splitlines()[0].split()
@@ -125,7 +125,7 @@ def test_what_was_cancelled_is_listed(queue):
     queue.put([Entry(b"", "id-of-unwanted", command="shop.commands.unwanted")])
     assert Result("id-of-unwanted").cancel()
     [one] = json.loads(run("--json"))
-    assert (one["status"], one["command"], one["worker"]) == ("cancelled", "shop.commands.unwanted", None)
+    assert (one["status"], one["command"], one["consumer"]) == ("cancelled", "shop.commands.unwanted", None)
 
 
 @MEMORY

@@ -214,4 +214,6 @@ def test_a_call_is_sent_with_its_arguments_and_options(queue):
     assert ran == [5]
     assert "too many positional arguments" in str(failure("queue_send", deliver.name, "[1, 2]"))
     assert f"Did you mean {deliver.name}?" in str(failure("queue_send", f"{deliver.name}s", "[1]"))
+    assert f"Did you mean {deliver.name}?" in str(failure("queue_send", "delivr", "[1]"))
+    assert failure("queue_send", deliver.name, "[1]", "-q", "slwo").returncode == 2
     assert "is neither a list nor an object: give '[5]'" in str(failure("queue_send", deliver.name, "5"))

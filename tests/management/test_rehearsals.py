@@ -44,6 +44,11 @@ async def save(number):
     raise Retry("not yet", after=60)
 
 
+@queue_command(sensitive=True)
+def issue_token(user):
+    return f"token of {user}"
+
+
 @queue_command(batch=10)
 def double(numbers):
     return [2 * number for number in numbers]
@@ -112,12 +117,20 @@ def test_async_commands_and_batches_are_undone_too(queue):
 @MEMORY
 def test_what_cannot_be_run_is_refused(queue, failed, settings):
     assert "'order 2' is not of the form name=value" in rehearsed(failed, "--set", "order 2")[1]
+    wrong = rehearsed(save.enqueue(3).id, "--set", "nummer=2")[1]
+    assert "save has no argument 'nummer': did you mean 'number'?" in wrong
     batched = double.enqueue(3).id
     assert "is a batch command" in rehearsed(batched, "--set", "numbers=3")[1]
     queue.claim(2, owner="web-1:42:beef")
     assert f"{batched} runs in web-1:42:beef" in str(failure("queue_errors", "rehearse", batched))
     settings.SECRET_KEY = "another one" * 5
     assert "cannot be run: bad signature" in rehearsed(failed)[1]
+
+
+@MEMORY
+def test_what_is_sensitive_is_masked(queue):
+    text = run("queue_errors", "rehearse", issue_token.enqueue("ann").id, "--database", "default")
+    assert "issue_token(user=***)" in text and "returned  ***\n" in text and "ann" not in text
 
 
 @MEMORY

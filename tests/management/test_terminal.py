@@ -1,5 +1,7 @@
-"""``queue_consumer`` on a terminal: short lines, rows at the start, and Ctrl-C."""
+"""``queue_consumer`` on a terminal: short lines, rows at the start, and Ctrl-C; other commands in a pipe."""
 
+import os
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -74,6 +76,20 @@ def test_ctrl_c_ends_a_reloading_consumer_without_a_traceback(site, terminal, wh
         consumer.interrupt()
     assert consumer.wait() == 0
     assert "Traceback" not in consumer.output
+
+
+def test_a_command_whose_output_is_read_no_further_ends_without_a_traceback(site):
+    env = {
+        "DJANGO_SETTINGS_MODULE": "tests.site_settings",
+        "PYTHONPATH": str(ROOT),
+        "PATH": os.environ["PATH"],
+        **site.env,
+    }
+    args = [sys.executable, "-m", "django", "queue_stats", "--json", "--watch", "0.1"]
+    with subprocess.Popen(args, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as looking:
+        assert looking.stdout.readline().startswith(b"[{")
+        looking.stdout.close()
+        assert (looking.wait(30), looking.stderr.read()) == (141, b"")
 
 
 def has_started_its_child(pid):

@@ -140,6 +140,8 @@ GOOD = [
     ("unique", None, {"unique": None}),
     ("unique", "queued", {"unique": "queued"}),
     ("unique", timedelta(hours=1), {"unique": 3600.0}),
+    ("retry_on", [], {"retry_on": ()}),
+    ("retry_on", None, {"retry_on": None}),
     ("lease", 0.1, {"lease": 0.1}),
     ("time_limit", timedelta(seconds=3), {"time_limit": 3.0}),
     ("time_limit", None, {"time_limit": None}),
@@ -168,7 +170,7 @@ SPANS = ["delay", "ttl", "debounce", "max_wait", "lease", "time_limit", "result_
 WRONG_TYPES = {
     "delay": [None],
     "lease": [None],
-    "retry_on": ["ValueError", ["ValueError"], [ValueError()], [int], None, {"OSError": 5}, {OSError: "fast"}],
+    "retry_on": ["ValueError", ["ValueError"], [ValueError()], [int], {"OSError": 5}, {OSError: "fast"}],
     "backoff": ["fast", None, Backoff],
     "always_delay": [1],
     "extend": ["yes"],

@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from djqueue import autodiscover
 from djqueue.checks.tasks import check_task_backends
-from djqueue.exceptions import InvalidQueueError
+from djqueue.exceptions import InvalidQueueError, NotSupported
 from djqueue.tasks.compat import PACKAGE, InvalidTask, InvalidTaskBackend, django_task, task_backends
 
 
@@ -54,6 +54,23 @@ def test_the_options_that_are_named_are_those_that_tasks_have(use):
     assert not [name for name in ("batch", "idle_timeout", "priority", "run_after") if name in error.msg]
 
 
+def test_options_that_no_queue_can_do_are_told_by_a_check(settings, use):
+    settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue", "STORE": False}}
+    ours = use(OPTIONS={"result_ttl": 60})
+    declared = django_task(plain)
+    error = next(ours.check())
+    assert error.id == "djqueue.E404"
+    assert "facts (result_ttl=), as QUEUES['default']['STORE'] is False" in error.msg
+    with pytest.raises(NotSupported, match="result_ttl="):
+        declared.enqueue()
+
+
+def test_an_unknown_key_is_told_by_a_check(use):
+    [warning] = use(QUEUE=["mail"]).check()
+    assert (warning.id, warning.msg) == ("djqueue.W403", "TASKS['default'] has the unknown key 'QUEUE'.")
+    assert "did you mean 'QUEUES'?" in warning.hint
+
+
 def test_a_queue_that_there_is_not_is_told_by_a_check(use):
     ours = use(OPTIONS={"queue_name": "nowhere"})
     [error] = ours.check()
@@ -62,12 +79,12 @@ def test_a_queue_that_there_is_not_is_told_by_a_check(use):
         django_task(queue_name="reports")(plain).enqueue()
 
 
-@pytest.mark.parametrize("wrong", [{"default": {"CLASS": "nowhere.Queue"}}, {"default": []}, []])
+@pytest.mark.parametrize("wrong", [{"default": {"CLASS": "nowhere.Queue"}}, {"default": []}, [], None])
 def test_wrong_queues_leave_tasks_declared(settings, wrong):
     settings.QUEUES = wrong
     declared = django_task(plain)
     assert list(task_backends["default"].check()) == [], "a check of QUEUES tells it"
-    with pytest.raises((InvalidQueueError, AttributeError)):
+    with pytest.raises(InvalidQueueError, match="QUEUES|nowhere"):
         declared.enqueue()
 
 

@@ -15,6 +15,8 @@ from djqueue.management.selecting import not_one
 from djqueue.management.tables import asking, chosen, of_each, printable, width_of
 from djqueue.operations import messages
 from djqueue.operations.explaining import UNKNOWN, Explanation, as_object, explain, explain_message, explain_queue
+from djqueue.utils import nearest
+from djqueue.wiring import queues as all_queues
 
 
 class Command(OperatorCommand):
@@ -25,12 +27,13 @@ class Command(OperatorCommand):
     )
     examples = """
         manage.py queue_explain                    every queue
-        manage.py queue_explain -q mail
+        manage.py queue_explain mail               a queue, by its alias
         manage.py queue_explain 01d4f3a9           a message, by its id or a part of it
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("ids", nargs="*", metavar="id", help="of a message: whole, or a part if it has not ended")
+        help = "of a message: whole, or a part if it has not ended; or the alias of a queue"
+        parser.add_argument("ids", nargs="*", metavar="id", help=help)
         help = "look only into this queue; may be repeated (default: all)"
         parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
         parser.add_argument("--json", action="store_true", help="as JSON: a list of objects")
@@ -38,21 +41,22 @@ class Command(OperatorCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         queues = chosen(options["queues"])
         if options["ids"]:
-            found = [_message(queues, id) for id in dict.fromkeys(options["ids"])]
+            found = [_named(queues, id) for id in dict.fromkeys(options["ids"])]
             failures: list[str] = []
         else:
             found, failures = of_each(queues, lambda queue: [explain_queue(queue)])
         if options["json"]:
             self.stdout.write(json.dumps([as_object(one) for one in found]))
         else:
-            self.stdout.write("\n\n".join(self._text(one, named=bool(options["ids"])) for one in found))
+            self.stdout.write("\n\n".join(self._text(one) for one in found))
         if unknown := [one.subject for one in found if one.state == UNKNOWN]:
-            failures = [f"Not known: {', '.join(unknown)}"]
+            failures = [f"Not known: {', '.join(map(_hinted, unknown))}"]
         if failures:
             raise CommandError("\n".join(failures))
 
-    def _text(self, one: Explanation, named: bool) -> str:
-        about = ", ".join(filter(None, [one.command, f"queue {one.queue}" if one.queue and named else ""]))
+    def _text(self, one: Explanation) -> str:
+        queue = f"queue {one.queue}" if one.queue not in ("", one.subject) else ""
+        about = ", ".join(filter(None, [one.command, queue]))
         head = f"{one.subject}: {one.state}{f' ({about})' if about else ''}"
         lines = [self.paint(printable(head), "MIGRATE_HEADING")]
         for reason in one.reasons:
@@ -66,6 +70,21 @@ class Command(OperatorCommand):
             return [indent + printable(text)] if text else []
         form: Any = {"break_long_words": False, "break_on_hyphens": False}
         return textwrap.wrap(printable(text), width, initial_indent=indent, subsequent_indent=indent, **form)
+
+
+def _hinted(id: str) -> str:
+    """What is not known, with the alias of a queue that is like it."""
+    meant = nearest(id, all_queues)
+    return f"{id} (did you mean the queue {meant}?)" if meant else id
+
+
+def _named(queues: list[BaseQueue], name: str) -> Explanation:
+    """Of a queue by its alias, or else of a message."""
+    for queue in queues:
+        if queue.alias == name:
+            with asking(queue):
+                return explain_queue(queue)
+    return _message(queues, name)
 
 
 def _message(queues: list[BaseQueue], id: str) -> Explanation:

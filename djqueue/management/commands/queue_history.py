@@ -38,7 +38,7 @@ from djqueue.operations.history import Row, ended_messages
 from djqueue.running.history import STATUSES, Ended, read
 from djqueue.utils import short_names
 
-HEAD = ("id", "queue", "command", "status", "ended", "ran", "attempts", "worker", "error")
+HEAD = ("id", "queue", "command", "status", "ended", "ran", "attempts", "consumer", "error")
 LATE = 3600.0
 """Seconds by which a message may have been settled after its end, as its store was away: records come in that order."""
 ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
@@ -89,7 +89,7 @@ class Command(OperatorCommand):
 
     def _table(self, rows: Sequence[Row], full_ids: bool, several: bool) -> None:
         without = () if several else ("queue",)
-        cuts = {"error": cut, "command": cut_start, "worker": cut_start}
+        cuts = {"error": cut, "command": cut_start, "consumer": cut_start}
         right, width = ("ran", "attempts"), width_of(self.stdout)
         cells = _cells(rows, full_ids)
         self.stdout.write(table(HEAD, cells, right, without=without, cuts=cuts, width=width, paint=self.paint))
@@ -172,5 +172,5 @@ def _about(ended: Ended) -> str:
 
 def _object(row: Row) -> dict[str, Any]:
     """A line for JSON."""
-    told = row.ended._asdict()
+    told = {"consumer" if name == "worker" else name: one for name, one in row.ended._asdict().items()}
     return {"id": row.id, "queue": row.queue.alias} | {name: None if one == "" else one for name, one in told.items()}

@@ -32,6 +32,8 @@ class Command(OperatorCommand):
         with told():
             if options["all"]:
                 wanted = [(one.kind, one.name, one.queue or None) for one in operations.pauses()]
+                if not wanted:
+                    self.stdout.write("Nothing is paused. queue_lanes shows lanes that are.")
             for kind, name, queue in wanted:
                 now = "is resumed" if operations.resume(kind, name, queue) else "was not paused"
                 self.stdout.write(f"{kind.capitalize()} {printable(name)} {now}")

@@ -10,12 +10,14 @@ from django.core.management.base import CommandError
 
 from djqueue.enqueueing.command import Command as QueuedCommand
 from djqueue.enqueueing.command import as_command
-from djqueue.exceptions import QueueError, UnknownCommand
+from djqueue.exceptions import InvalidQueueError, QueueError, UnknownCommand
 from djqueue.management.base import OperatorCommand
 from djqueue.operations.actions import record
 from djqueue.registry import registry
 from djqueue.utils import nearest
 from djqueue.wiring import queues
+
+WRONG_USAGE = TypeError, ValueError, InvalidQueueError
 
 
 class Command(OperatorCommand):
@@ -52,7 +54,7 @@ class Command(OperatorCommand):
             result = call.enqueue(**given) if isinstance(given, dict) else call.enqueue(*given)
         except (QueueError, TypeError, ValueError) as error:
             told = "\n".join([str(error), *getattr(error, "__notes__", ())])
-            raise CommandError(told, returncode=2 if isinstance(error, TypeError | ValueError) else 1) from error
+            raise CommandError(told, returncode=2 if isinstance(error, WRONG_USAGE) else 1) from error
         if result.enqueued:
             record(queues[result.queue_name], "send", command.name, 1)
         if options["json"]:

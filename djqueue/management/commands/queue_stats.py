@@ -41,6 +41,8 @@ OLD, TOO_OLD = 60.0, 600.0
 """Seconds that a message has waited for a consumer, from which on that stands out, and stands out more."""
 HOME, REST_OF_LINE, REST_OF_SCREEN, CLEAR = "\033[H", "\033[K", "\033[J", "\033[2J"
 HIDE_CURSOR, SHOW_CURSOR = "\033[?25l", "\033[?25h"
+EVERY = 2.0
+"""Seconds between two looks, unless ``--watch`` says others."""
 
 
 class Look(NamedTuple):
@@ -66,7 +68,7 @@ class Command(OperatorCommand):
     examples = """
         manage.py queue_stats                     all queues
         manage.py queue_stats -q mail -q slow     some of them
-        manage.py queue_stats --watch 2           every 2 seconds, with rates
+        manage.py queue_stats --watch             every 2 seconds, with rates
         manage.py queue_stats --json              for programs, which read "leased"
     """
 
@@ -74,7 +76,8 @@ class Command(OperatorCommand):
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
         add("--json", action="store_true", help="a list of objects; null is what a backend cannot tell")
-        add("--watch", type=_pause, metavar="SECONDS", help="show it again and again with rates, until Ctrl-C")
+        help = "show it again and again with rates, until Ctrl-C (by default every %(const)s seconds)"
+        add("--watch", type=_pause, nargs="?", const=EVERY, metavar="SECONDS", help=help)
 
     def handle(self, *args: Any, **options: Any) -> None:
         queues = chosen(options["queues"])
