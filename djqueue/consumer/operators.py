@@ -18,9 +18,10 @@ from djqueue.consumer.memory import memory_of
 from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.running.consumers import ConsumerRecord, Order
-from djqueue.running.pauses import COMMAND, SCHEDULE, Pauses
+from djqueue.running.pauses import COMMAND, SCHEDULE, Pauses, ends
 from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import clock, plain, tell
+from djqueue.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +180,7 @@ class OperatorChannel:
             pid=os.getpid(),
             parent=os.getppid(),
             release=conf.get("QUEUE_RELEASE"),
+            version=VERSION,
             queues=[queue.base_name for queue in self.queues],
             threads=options.threads,
             coroutines=options.coroutines,
@@ -199,8 +201,8 @@ class OperatorChannel:
 class OperatorChannels:
     """The operator channels of a consumer, by queue. Queues that keep no facts have none: they are never paused."""
 
-    def __init__(self) -> None:
-        self.state = State()
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state or State()
         self.channels: list[OperatorChannel] = []
         self._of: dict[int, OperatorChannel] = {}
         self._until = clock() + FIRST_ANSWER
@@ -238,11 +240,12 @@ class OperatorChannels:
         channel = self._of.get(id(queue))
         return channel is not None and channel.pauses.has_commands
 
-    def seconds_paused(self, queue: BaseQueue, command: str) -> float | None:
-        """For how long a command has been paused; None if it is not."""
+    def pause_times(self, queue: BaseQueue, command: str) -> tuple[float, float] | None:
+        """For how long a command has been paused, and until its pause ends by itself; None if it is not paused."""
         channel = self._of[id(queue)]
-        pause = channel.pauses.find(COMMAND, command, queue, channel.now)
-        return None if pause is None else max(0.0, channel.now - pause.since)
+        now = channel.now
+        pause = channel.pauses.find(COMMAND, command, queue, now)
+        return None if pause is None else (max(0.0, now - pause.since), ends(pause) - now)
 
     def is_schedule_paused(self, queue: BaseQueue, name: str) -> bool:
         channel = self._of.get(id(queue))

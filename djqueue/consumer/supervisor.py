@@ -20,7 +20,7 @@ from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.observer import Observer
-from djqueue.consumer.operators import OperatorChannels
+from djqueue.consumer.operators import OperatorChannels, State
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
@@ -46,6 +46,7 @@ class Served(Protocol):
     queues: list[BaseQueue]
     options: Options
     name: str
+    state: State
     counters: Counters | None
 
     @property
@@ -67,7 +68,7 @@ class Supervisor:
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         patience = PATIENCE if options.isolate else 1
-        self.operators = OperatorChannels()
+        self.operators = OperatorChannels(consumer.state)
         self.operators.open(consumer.queues, consumer, self.in_flight, self._look_anew)
         self.control_channels = ControlChannels(
             servers, self.in_flight, self._extend, patience, consumer.name, self.operators

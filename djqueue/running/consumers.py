@@ -50,6 +50,8 @@ class ConsumerRecord:
     """The process that started it: its supervisor, with ``--processes``."""
     release: str = ""
     """The setting QUEUE_RELEASE, or "" without one."""
+    version: str = ""
+    """The version of djqueue."""
     queues: Sequence[str] = ()
     """Their names in the store."""
     threads: int = 0

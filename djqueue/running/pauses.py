@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
+from djqueue.flow.gates import LANE_SCHEDULED
 from djqueue.running.shared import change
 
 KEY = "pauses"
@@ -57,13 +58,13 @@ class Pauses:
 
     def at(self, now: float) -> list[Pause]:
         """Those in force at a moment, the oldest first."""
-        return sorted((one for one in self._pauses.values() if _ends(one) > now), key=lambda one: one.since)
+        return sorted((one for one in self._pauses.values() if ends(one) > now), key=lambda one: one.since)
 
     def find(self, kind: str, name: str, queue: BaseQueue, now: float) -> Pause | None:
         """The pause of a command or a schedule, as it holds in a queue, or of the queue itself; None without one."""
         for own in ("", queue.base_name):
             pause = self._pauses.get((kind, name, own))
-            if pause is not None and _ends(pause) > now:
+            if pause is not None and ends(pause) > now:
                 return pause
         return None
 
@@ -114,7 +115,18 @@ def drop(store: BaseStore, key: Key, now: float) -> Pause | None:
     return found[0] if found else None
 
 
-def _ends(pause: Pause) -> float:
+def bring_up(queue: BaseQueue, ids: Sequence[str], lanes: Iterable[str]) -> None:
+    """Let messages be due now that were put off, and lanes go on whose first message was: their command is resumed."""
+    if ids:
+        queue.promote(ids)
+    for name in lanes:
+        lane = queue.lane(name)
+        if lane is not None and lane.state == LANE_SCHEDULED and not lane.paused_reason:
+            queue.resume_lane(name)
+
+
+def ends(pause: Pause) -> float:
+    """When it ends by itself; infinity for never."""
     return inf if pause.until is None else pause.until
 
 

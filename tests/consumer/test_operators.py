@@ -13,7 +13,7 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.flow.limits import Concurrency
 from djqueue.messages.envelope import new_id
 from djqueue.registry import registry
-from djqueue.running import consumers
+from djqueue.running import consumers, pauses
 from djqueue.testing import eventually
 from djqueue.utils import clock as boot_clock
 from tests.support.clock import Clock
@@ -214,6 +214,54 @@ def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue
     begun = [bench.pool.next()[0].lease.entry for _ in range(bench.pool.waiting)]
     assert [entry.id for entry in begun] == [handle.id for handle in [*handles, last]]
     assert {entry.attempts for entry in begun} == {1}
+
+
+def test_what_another_process_put_off_is_due_when_its_command_is_resumed(queue):
+    bench = Bench(queue, threads=10)
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    for command in (work, in_order):
+        operations.pause("command", command.name)
+    tick(bench.operators)
+    later, waits = work.using(delay=20)(9), queue.now() + 19
+    handles = [work(1), in_order(1), in_order(2)]
+    for _ in range(2):
+        bench.fetcher.tick()
+        bench.settle()
+    assert queue.claim(1) == []
+    assert queue.find(handles[0].id).entry.attempts == 0 and handles[0].errors == []
+    assert "put off" in operations.explain(handles[0].id).reasons[0].text
+    for command in (work, in_order):
+        operations.resume("command", command.name)
+    assert {lease.entry.id for lease in queue.claim(10)} >= {handles[0].id, handles[1].id}
+    assert queue.find(later.id).at > waits, "what was enqueued with a delay waits for it"
+
+
+def test_an_ordered_lane_whose_command_was_paused_goes_on_at_once_when_it_is_resumed(queue):
+    bench = Bench(queue, threads=10)
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    operations.pause("command", in_order.name, for_=1000)
+    tick(bench.operators)
+    handles = [in_order(number) for number in range(2)]
+    bench.fetcher.tick()
+    bench.settle()
+    pauses.drop(queue.store.shared, ("command", in_order.name, ""), queue.now())  # as it ends by itself
+    bench.operators.channels[0]._looked = 0
+    tick(bench.operators)
+    bench.fetcher.tick()
+    assert handles[0].id in bench.ids()
+
+
+@MEMORY
+def test_of_a_pause_that_ends_by_itself_nothing_is_put_off_beyond_its_end(queue, clock):
+    bench = Bench(queue)
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    operations.pause("command", work.name, for_=100)
+    tick(bench.operators)
+    clock.now += 95
+    handle = work(1)
+    bench.fetcher.tick()
+    bench.settle()
+    assert 4 < queue.find(handle.id).at - queue.now() < 6
 
 
 @pytest.mark.parametrize("command, goes_on", [(in_order, False), (within, True)])
