@@ -197,6 +197,8 @@ class Supervisor:
         self.settlers.add(held, verdict)
         if held.verdict is verdict:  # else it has just ended
             report(held.queue, held.lease, verdict)
+            if held.run is not None:
+                held.run.give_up(verdict)
 
     def end(self) -> int:
         """Settle the last verdicts, then let the threads go; how many leases could not be settled."""
@@ -264,6 +266,8 @@ class Supervisor:
         verdict = judged(policy, error, entry)._replace(seconds=ran)
         verdict = verdict._replace(keep=policy.keeps_result, attempts=held.attempts)
         report(held.queue, held.lease, verdict)
+        if held.run is not None:
+            held.run.give_up(verdict)
         self.settlers.finish(held, verdict)
 
     def _recall(self) -> str:

@@ -327,6 +327,14 @@ def test_a_consumer_hears_of_a_pause_before_its_first_claim_and_of_its_end(queue
 
 
 @MEMORY
+def test_no_schedule_ticks_before_it_is_known_what_is_paused(queue, clock):
+    channels = opened(queue)
+    assert channels.is_schedule_paused(queue, "nightly") is True
+    tick(channels)
+    assert channels.is_schedule_paused(queue, "nightly") is False
+
+
+@MEMORY
 def test_a_pause_ends_by_itself(queue, clock):
     channels = opened(queue)
     operations.pause("queue", "default", for_=60)
