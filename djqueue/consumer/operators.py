@@ -158,10 +158,10 @@ class OperatorChannel:
         if self._listed != self._digest or now - self._listed_at >= COMMANDS_EVERY:
             consumers.write_commands(self.store, self._known)
             self._listed, self._listed_at = self._digest, now
-        if self._beat == -inf:
-            consumers.enter(self.store, self._consumer.name)
         state = str(self._state)
         consumers.write(self.store, self._record(state))
+        if self._beat == -inf:
+            consumers.enter(self.store, self._consumer.name)  # last: others take out those that have no record
         self._beat, self._written = now, state
 
     def _record(self, state: str) -> ConsumerRecord:

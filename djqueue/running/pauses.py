@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
+from typing import Any
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
@@ -14,6 +15,8 @@ from djqueue.running.shared import change
 
 KEY = "pauses"
 QUEUE, COMMAND, SCHEDULE = KINDS = ("queue", "command", "schedule")
+
+WORDS = ("kind", "name", "queue", "by", "why")
 
 Key = tuple[str, str, str]
 """The kind, the name and the queue of a pause."""
@@ -74,11 +77,23 @@ class Pauses:
 
     @classmethod
     def read(cls, text: bytes | None) -> Pauses:
-        """The pauses in a fact; none of what cannot be read, as anything that reaches the store may have written it."""
+        """The pauses in a fact, but for what cannot be read: anything that reaches the store may have written it."""
         try:
-            return cls(Pause(**one) for one in json.loads(text or b"[]"))
-        except (TypeError, ValueError):
-            return cls()
+            found = json.loads(text or b"[]")
+        except (ValueError, RecursionError):
+            found = []
+        pauses = map(_pause_of, found if isinstance(found, list) else [])
+        return cls(one for one in pauses if one is not None)
+
+
+def _pause_of(told: Any) -> Pause | None:
+    """A pause as it was written, by another version maybe, which knows fields that are not known here; else None."""
+    try:
+        words = {name: str(told[name]) for name in WORDS if name in told}
+        until = told.get("until")
+        return Pause(**words, since=float(told.get("since", 0.0)), until=None if until is None else float(until))
+    except (AttributeError, TypeError, ValueError):
+        return None
 
 
 def read(store: BaseStore) -> Pauses:

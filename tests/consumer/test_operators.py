@@ -1,5 +1,6 @@
 """What a consumer tells operators and hears from them: heartbeats, pauses and orders, a tick at a time."""
 
+import json
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -133,6 +134,36 @@ def test_one_that_says_nothing_is_gone_and_is_forgotten_when_told_to(queue, cloc
     clock.now += 5
     tick(channels)
     assert [one.state for one in operations.consumers()] == ["running"]
+
+
+@MEMORY
+def test_a_record_of_another_version_is_read_as_far_as_it_is_known(queue):
+    store, now = queue.store.shared, queue.now()
+    runs = [{"id": "1", "command": "x", "since": now, "shade": 5}]
+    told = {"a": {"at": now, "running": runs, "shade": 5}, "b": {"at": now, "pid": "x"}, "c": {"at": "nan", "pid": "7"}}
+    for name, text in told.items():
+        store.put(consumers.key_of(name), json.dumps({"name": name, "queues": ["default"], **text}).encode())
+        consumers.enter(store, name)
+    found = {one.name: one for one in operations.consumers()}
+    assert (found["a"].running[0].id, found["a"].state, found["a"].version) == ("1", "running", "")
+    assert (found["c"].pid, found["c"].state) == (7, "gone")
+    assert "b" not in found
+
+
+@MEMORY
+def test_of_two_that_begin_at_once_none_is_left_out(queue, clock, monkeypatch):
+    first, second = opened(queue), opened(queue)
+    write = consumers.write
+
+    def together(store, record):
+        write(store, record)
+        monkeypatch.setattr(consumers, "write", write)
+        tick(second)
+
+    monkeypatch.setattr(consumers, "write", together)
+    clock.now += 1
+    tick(first)
+    assert len(operations.consumers()) == 2
 
 
 @MEMORY

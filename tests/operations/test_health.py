@@ -95,6 +95,8 @@ def test_quiet_consumers_and_pauses_are_named(queue):
     ]
     texts = {one.text for one in operations.health()}
     assert "it is paused by ada (no stamps); queue_resume mail resumes it" in texts
+    operations.pause("command", charge.name, "mail")
+    assert any(f"queue_resume --command {charge.name} -q mail resumes it" in one.text for one in operations.health())
 
 
 def test_numbers_beyond_their_limits_the_worst_first(queue):

@@ -1,5 +1,7 @@
 """Pauses and what operators did, as they are kept and told, on each kind of store."""
 
+import json
+
 import pytest
 
 from djqueue import crontab, operations, periodic_command, queue_command, queues, schedules
@@ -121,6 +123,21 @@ def test_what_cannot_be_read_is_nothing_and_is_replaced(queue):
     record(queue, "remove", "messages of charge", 3, by="ada")
     [one] = operations.actions()
     assert (one.by, one.queue, one.action, one.what, one.count) == ("ada", "default", "remove", "messages of charge", 3)
+
+
+@MEMORY
+def test_what_another_version_wrote_beside_or_cannot_be_read_hides_nothing(queue):
+    store = queue.store.shared
+    operations.pause("queue", "mail", by="ada")
+    record(queue, "remove", "messages", 3, by="ada")
+    odd = [1, {}, {"kind": "queue", "name": "x", "until": "soon"}, {"kind": [], "name": {}, "since": {}}]
+    store.put(
+        pauses.KEY, json.dumps([*odd, *({**one, "shade": 5} for one in json.loads(store.get(pauses.KEY)))]).encode()
+    )
+    store.put(ACTIONS, json.dumps([None, ["x"], *([*one, "more"] for one in json.loads(store.get(ACTIONS)))]).encode())
+    operations.pause("queue", "default", by="bob")
+    assert [one[1] for one in told()] == ["mail", "default"]
+    assert [one.by for one in operations.actions()] == ["bob", "ada", "ada"]
 
 
 @MEMORY

@@ -91,15 +91,17 @@ class Command(OperatorCommand):
         elif options["json"]:
             self.stdout.write(json.dumps([asdict(one) for one in found]))
         else:
-            self._list(found)
+            with told():
+                now = next((shared.store.now() for shared in shared_stores(queues)), time.time())
+            self._list(found, now)
             if unheard := ", ".join(queue.alias for queue in queues if not _is_heard_of(queue)):
                 text = "Consumers of queues in memory, or without a store, are not heard of in other processes: "
                 self.stderr.write(text + unheard)
 
-    def _list(self, found: Sequence[ConsumerRecord]) -> None:
+    def _list(self, found: Sequence[ConsumerRecord], now: float) -> None:
         if not found:
             return self.stdout.write("There is no consumer: manage.py queue_consumer starts one.")
-        rows, width = _rows(found), width_of(self.stdout)
+        rows, width = _rows(found, now), width_of(self.stdout)
         without = _left_out(found, rows, width)
         form: Any = {"cuts": CUTS, "without": without, "spared": "consumer", "width": width}
         self.stdout.write(table(HEAD, rows, RIGHT, paint=self.paint, **form))
@@ -148,9 +150,8 @@ def _is_heard_of(queue: BaseQueue) -> bool:
     return any(not shared.store.is_local for shared in shared_stores([queue]))
 
 
-def _rows(found: Sequence[ConsumerRecord]) -> list[list[str]]:
-    """The cells below :data:`HEAD`."""
-    now = time.time()
+def _rows(found: Sequence[ConsumerRecord], now: float) -> list[list[str]]:
+    """The cells below :data:`HEAD`, at a moment by the clock of the store."""
     names = short_names({run.command for one in found for run in one.running})
     return [
         [
