@@ -61,28 +61,37 @@ def pause(
     """
     _check(kind, name, queue, force)
     span = None if for_ is None else seconds(for_, "for_", least=1.0)
-    is_new = False
-    for shared in _stores(kind, name, queue):
-        now = shared.store.now()
-        until = None if span is None else now + span
-        one = Pause(*_key(kind, name, queue), by or operator(), why, now, until)
-        is_new = facts.add(shared.store, one, now) or is_new
-    if is_new:
-        record(_stores(kind, name, queue)[0].queues[0], "pause", _words(kind, name, queue), 1, by)
-    return is_new
+    paused: list[Shared] = []
+    try:
+        for shared in _stores(kind, name, queue):
+            now = shared.store.now()
+            until = None if span is None else now + span
+            one = Pause(*_key(kind, name, queue), by or operator(), why, now, until)
+            paused += [shared] if facts.add(shared.store, one, now) else []
+    finally:
+        _record("pause", paused, _words(kind, name, queue), by)
+    return bool(paused)
 
 
 def resume(kind: str, name: str, queue: str | None = None, *, by: str = "") -> bool:
     """Resume what :func:`pause` has paused; whether it was paused. Raises NotSupported as that."""
     _check(kind, name, queue, force=True)
-    stores = _stores(kind, name, queue)
-    was = [facts.drop(shared.store, _key(kind, name, queue), shared.store.now()) for shared in stores]
-    if any(was):
-        record(stores[0].queues[0], "resume", _words(kind, name, queue), 1, by)
+    stores, resumed = _stores(kind, name, queue), []
+    try:
+        for shared in stores:
+            resumed += [shared] if facts.drop(shared.store, _key(kind, name, queue), shared.store.now()) else []
+    finally:
+        _record("resume", resumed, _words(kind, name, queue), by)
     if kind == COMMAND:
         for one in (one for shared in stores for one in shared.queues):
             _bring_up(one, name)  # also if it was resumed before: a store may have failed then
-    return any(was)
+    return bool(resumed)
+
+
+def _record(action: str, stores: Sequence[Shared], words: str, by: str) -> None:
+    """Record once what was done, in stores of which a later one may have failed."""
+    for shared in stores[:1]:
+        record(shared.queues[0], action, words, 1, by)
 
 
 def _bring_up(queue: BaseQueue, command: str) -> None:
