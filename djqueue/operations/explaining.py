@@ -365,7 +365,8 @@ class Surroundings:
             yield self._no_consumer()
         elif self.servers and all(one.state == consumers.QUIET for one in self.servers):
             text = "All consumers of this queue were told to claim nothing more."
-            yield Reason("quiet", text, "queue_consumers resume, or start another one.")
+            advice = f"queue_consumers --resume {plain(self.servers[0].name)}, or start another one."
+            yield Reason("quiet", text, advice)
 
     def _no_consumer(self) -> Reason:
         gone = [one for one in self.consumers if not one.is_alive and self.queue.base_name in one.queues]
