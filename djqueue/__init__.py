@@ -7,7 +7,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from djqueue.version import VERSION
+
+__version__ = VERSION
 
 _NAMES = {
     "djqueue.classes": "PeriodicQueueCommand QueueCommand invoker",

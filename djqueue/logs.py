@@ -38,7 +38,8 @@ KEYS = {
     "alike": "of messages of a batch that failed by one exception: how many, in the first record; 0 in the others",
     "attempt": "the number of this start, from 1",
     "worker": "the thread that ran it",
-    "seconds": "how long it ran",
+    "consumer": "the name of the consumer",
+    "duration": "how many seconds it ran",
     "delay": "the seconds until it is retried",
     "reason": "why it failed, is retried or was put back",
     "description": "what describe= says of the call",
@@ -68,8 +69,11 @@ def name_process(number: int | None, consumer: str = "") -> None:
 
 
 def about_run(record: logging.LogRecord) -> dict[str, Any]:
-    """What this thread or task runs, by the :data:`KEYS`, for a record that does not say itself what it is about."""
-    about: dict[str, Any] = {"request_id": request_id.get()}
+    """What this thread or task runs, by the :data:`KEYS`, for a record that does not say itself what it is about.
+
+    Of any record: its request, and the consumer of this process.
+    """
+    about: dict[str, Any] = {"request_id": request_id.get(), "consumer": _process.consumer}
     message = None if hasattr(record, "message_id") or hasattr(record, "event") else current_message()
     if message is not None:
         about |= {"queue": message.queue_name, "command": message.command}
@@ -78,7 +82,7 @@ def about_run(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class MessageFilter(logging.Filter):
-    """Gives records of the project's own loggers the attributes of the message that runs: for any handler."""
+    """Gives records the name of the consumer, those of the project's own loggers also what runs: for any handler."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         for key, value in about_run(record).items():
@@ -146,7 +150,7 @@ class JsonFormatter(DoneFormatter):
             f'{{"time": "{self._time(at)}", "level": "INFO", "logger": "{reports.name}", "text": {_quoted(text)}, '
             f'"worker": {_quoted(thread)}{_process.json}, "event": "done", '
             f'"queue": {_quoted(queue)}, "command": {_quoted(command)}, '
-            f'"message_id": {_quoted(id)}, "attempt": {attempt}, "seconds": {round(seconds, 6)!r}{more}}}'
+            f'"message_id": {_quoted(id)}, "attempt": {attempt}, "duration": {round(seconds, 6)!r}{more}}}'
         )
 
     def _time(self, at: float) -> str:
@@ -249,7 +253,7 @@ class ConsoleFormatter(DoneFormatter):
 
     def _of_message(self, record: logging.LogRecord, mark: Mark, width: float) -> str:
         about = vars(record)
-        columns, room = self._columns(mark, record.created, about["command"], about.get("seconds"), width)
+        columns, room = self._columns(mark, record.created, about["command"], about.get("duration"), width)
         return self._line(columns, *self._fitted(record, mark, room))
 
     def _columns(self, mark: Mark, at: float, command: str, seconds: float | None, width: float) -> tuple[str, float]:

@@ -17,7 +17,7 @@ PACKAGE = Path(djqueue.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
 
 LAYERS = [
-    {"conf", "exceptions", "health", "hints", "log_handlers", "signals", "utils", "models", "migrations"},
+    {"conf", "exceptions", "health", "hints", "log_handlers", "signals", "utils", "models", "migrations", "version"},
     {"messages", "flow", "codecs", "crontab", "timetables"},
     {"policies", "backends"},
     {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")}

@@ -68,8 +68,8 @@ class TestProcesses:
         logs.name_process(None)
 
     def test_the_number_is_before_the_symbol_and_lines_still_fit(self):
-        assert shown(about("done", seconds=0.033)) == "[3] ✓ send_receipt    33 ms  0f50d39f"
-        assert len(shown(about("done", seconds=0.033, description="x" * 300), 60)) + 9 == 60
+        assert shown(about("done", duration=0.033)) == "[3] ✓ send_receipt    33 ms  0f50d39f"
+        assert len(shown(about("done", duration=0.033, description="x" * 300), 60)) + 9 == 60
         first, second, *_ = shown(record("a warning of many words " * 8, logging.WARNING)).split("\n")
         assert first.startswith("[3] ! a warning") and second.startswith(" " * 15) and second[15] != " "
         assert len(first) + 9 <= 80
@@ -92,15 +92,15 @@ class TestConsole:
     @pytest.mark.parametrize(
         ("made", "line"),
         [
-            (about("done", seconds=0.033, description="order 42"), "✓ send_receipt    33 ms  order 42  0f50d39f"),
-            (about("done", ship.name, seconds=61.0), "✓ ship           1m 01s  0f50d39f"),
-            (about("started", seconds=1.24), "▶ send_receipt    1.2 s  0f50d39f"),
-            (about("failed", seconds=0.2, reason="no such order"), "✗ send_receipt   200 ms  no such order  0f50d39f"),
+            (about("done", duration=0.033, description="order 42"), "✓ send_receipt    33 ms  order 42  0f50d39f"),
+            (about("done", ship.name, duration=61.0), "✓ ship           1m 01s  0f50d39f"),
+            (about("started", duration=1.24), "▶ send_receipt    1.2 s  0f50d39f"),
+            (about("failed", duration=0.2, reason="no such order"), "✗ send_receipt   200 ms  no such order  0f50d39f"),
             (
-                about("retried", seconds=0.2, delay=6.0, reason="OSError: refused", description="order 42"),
+                about("retried", duration=0.2, delay=6.0, reason="OSError: refused", description="order 42"),
                 "↻ send_receipt   200 ms  order 42 · again in 6 s: OSError: refused",
             ),
-            (about("discarded", seconds=0.2, reason="paid"), "… send_receipt   200 ms  discarded: paid  0f50d39f"),
+            (about("discarded", duration=0.2, reason="paid"), "… send_receipt   200 ms  discarded: paid  0f50d39f"),
             (about("expired", reason="too old"), "… send_receipt           expired: too old  0f50d39f"),
             (
                 about("released", delay=30.0, reason="throttled"),
@@ -111,11 +111,11 @@ class TestConsole:
                 "✗ send_receipt           its shard is paused: ValueError: x  0f50d39f",
             ),
             (
-                about("done", seconds=0.033, message_ids=[ID, ID], message_id=None, count=1200),
+                about("done", duration=0.033, message_ids=[ID, ID], message_id=None, count=1200),
                 "✓ send_receipt    33 ms  1,200 messages",
             ),
             (
-                about("failed", seconds=0.033, alike=12, reason="RuntimeError: away"),
+                about("failed", duration=0.033, alike=12, reason="RuntimeError: away"),
                 "✗ send_receipt    33 ms  12 messages · RuntimeError: away  0f50d39f",
             ),
             (about("enqueued"), "+ send_receipt           0f50d39f"),
@@ -132,13 +132,13 @@ class TestConsole:
     @pytest.mark.parametrize("width", [60, 80, 120])
     @pytest.mark.parametrize("event", ["done", "retried", "released", "started"])
     def test_it_fits_the_terminal_and_says_what_it_leaves_out(self, width, event):
-        line = shown(about(event, seconds=12.3, delay=3.0, description="x" * 300, reason="y" * 300), width)
+        line = shown(about(event, duration=12.3, delay=3.0, description="x" * 300, reason="y" * 300), width)
         assert len(line) + 9 <= width
         assert "…" in line[1:]
 
     def test_of_a_failure_without_a_traceback_nothing_is_left_out(self):
         words = [f"word{number}" for number in range(40)]
-        lines = shown(about("failed", seconds=0.1, reason=" ".join(words))).split("\n")
+        lines = shown(about("failed", duration=0.1, reason=" ".join(words))).split("\n")
         assert len(lines) > 3
         assert all(len(line) <= 80 for line in lines)
         assert all(word in " ".join(lines) for word in words)
@@ -180,7 +180,7 @@ class TestConsole:
         assert shown(about("released", "gone.commands.away")).startswith("… gone.commands.away ")
 
     def test_a_traceback_follows_its_line(self):
-        line, *trace = shown(about("failed", error=ValueError("no paint"), seconds=0.1)).split("\n")
+        line, *trace = shown(about("failed", error=ValueError("no paint"), duration=0.1)).split("\n")
         assert (line, trace) == ("✗ send_receipt   100 ms  0f50d39f", ["ValueError: no paint"])
 
     def test_the_start_of_a_consumer_is_rows(self):
@@ -215,10 +215,10 @@ class TestDocumentation:
 
 class TestJson:
     def test_the_keys_are_those_that_are_documented(self):
-        told = json.loads(JsonFormatter().format(about("done", seconds=0.5, description="order 42", alike=0)))
+        told = json.loads(JsonFormatter().format(about("done", duration=0.5, description="order 42", alike=0)))
         assert told.pop("time").endswith((":00", ":30", ":45"))
         fixed = {"level": "INFO", "logger": "djqueue.somewhere", "text": "what happened"}
-        about_it = {**PLAIN, "event": "done", "command": send_receipt.name, "seconds": 0.5}
+        about_it = {**PLAIN, "event": "done", "command": send_receipt.name, "duration": 0.5}
         assert told == fixed | about_it | {"description": "order 42", "alike": 0}
         assert set(about_it) <= set(KEYS)
 

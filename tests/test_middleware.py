@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from django.http import HttpResponse
 from django.test import AsyncRequestFactory, RequestFactory
 
-from djqueue import Consumer, queue_command
+from djqueue import Consumer, logs, queue_command
 from djqueue.log_handlers import BackgroundStreamHandler
 from djqueue.logs import FullFormatter, JsonFormatter, MessageFilter
 from djqueue.messages.metadata import request_id
@@ -103,13 +103,15 @@ def test_the_full_form_ends_with_it(queue, log):
     assert own.endswith("it is of the project [request req-81f3]") and done.endswith("s) [request req-81f3]")
 
 
-def test_a_filter_gives_it_to_records_of_other_handlers(queue, caplog):
+def test_a_filter_gives_it_to_records_of_other_handlers_and_the_consumer_to_all(queue, caplog, monkeypatch):
+    monkeypatch.setattr(logs, "_process", logs.Process(None, "shop-1:4711:0c5f3e"))
     caplog.handler.addFilter(MessageFilter())
     caplog.set_level(logging.INFO, "djqueue")
     asked(**{"X-Request-ID": "req-81f3"})
     run(2)
     [own] = [one for one in caplog.records if one.name == "djqueue.shop"]
     assert (own.request_id, own.command, own.queue, own.attempt) == ("req-81f3", send_receipt.name, "default", 1)
+    assert {one.consumer for one in caplog.records} == {"shop-1:4711:0c5f3e"}
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "a b", "ü", "a\x1b[31m"])

@@ -26,6 +26,7 @@ from djqueue.consumer.counters import Counters, Totals
 from djqueue.consumer.database_connections import follow_connections
 from djqueue.consumer.liveness import Reporter
 from djqueue.consumer.loop import Options, alike
+from djqueue.consumer.operators import State
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import StoreError
@@ -61,6 +62,8 @@ class Consumer:
         """What counts its messages."""
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops, self._retires = 0, False
+        self.state = State()
+        """What an operator wants of it: whether it is to claim nothing."""
         self._supervisor: Supervisor | None = None
         self.reporter = Reporter(self.name, self.options.alive)
 
@@ -129,7 +132,7 @@ class Consumer:
         finally:
             signals.emit(signals.consumer_stopping, self)
             code = self._end(supervisor)
-            self._words, self._stops, self._retires = SimpleQueue(), 0, False
+            self._words, self._stops, self._retires, self.state = SimpleQueue(), 0, False, State()
         return STUCK if worn_out else code
 
     def _run_and_close(self, limit: int | None) -> int:

@@ -35,13 +35,15 @@ class FrameWriter(logging.handlers.QueueHandler):
     def __init__(self, frames: IO[bytes]):
         super().__init__(SimpleQueue())  # which stays empty: see enqueue()
         self._frames, self._lock = frames, threading.Lock()
+        self.seen_by: list[str] = []
+        """The instruments that see the records in this process, so that they need not see them in the parent."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """The record as it can travel: its text is made, and its traceback is a text beside it."""
         told = copy.copy(record)
         if record.exc_info and not record.exc_text:
             told.exc_text = logging.Formatter().formatException(record.exc_info)
-        told.msg, told.args, told.exc_info = record.getMessage(), None, None
+        told.msg, told.args, told.exc_info, told.seen_by = record.getMessage(), None, None, self.seen_by
         return told
 
     def enqueue(self, record: logging.LogRecord) -> None:
@@ -73,6 +75,7 @@ def _run(given: ChildInput, writer: FrameWriter) -> None:
     from djqueue.discovery import autodiscover
     from djqueue.running.context import Control
     from djqueue.running.executor import execute
+    from djqueue.running.instruments import instruments
     from djqueue.wiring import queues
 
     class ChildControl(Control):
@@ -88,6 +91,7 @@ def _run(given: ChildInput, writer: FrameWriter) -> None:
 
     threading.current_thread().name = given.thread
     autodiscover()
+    writer.seen_by = [one.namespace for one in instruments.registered if one.sees_logs]
     queue = queues[given.alias]
     control = ChildControl(queue, given.lease)
     handle_signals([signal.SIGTERM], lambda *_: setattr(control, "stopping", True))

@@ -20,6 +20,7 @@ from djqueue.flow.gates import Gate
 from djqueue.policies.policy import Policy
 from djqueue.running.attempts import Attempt, note
 from djqueue.running.context import Control
+from djqueue.running.instruments import Run
 from djqueue.running.result_store import Progress, are_cancelled, is_cancelled, report_progress
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, seconds, tell
@@ -242,6 +243,14 @@ class ConsumerControl(Control):
     @attempts.setter
     def attempts(self, attempts: Sequence[Attempt] | None) -> None:
         self._held.attempts = attempts
+
+    @property
+    def run(self) -> Run | None:
+        return self._held.run
+
+    @run.setter
+    def run(self, run: Run | None) -> None:
+        self._held.run = run
 
     def describe(self, description: str) -> None:
         self._held.description = description

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from math import exp, inf
 
 from djqueue import signals
@@ -18,7 +19,8 @@ from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want, recycle_con
 from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import Completed, RunLimit, Settlers
-from djqueue.policies.outcomes import Outcome, Verdict, hold_of
+from djqueue.policies.outcomes import Outcome, Verdict, hold_of, is_ordered
+from djqueue.running.pauses import bring_up
 from djqueue.running.reporting import report
 from djqueue.utils import clock, tell
 
@@ -72,13 +74,13 @@ class Prefetch:
 class PutOff:
     """Messages of paused commands that went back with a delay: they are due at once when their command is resumed.
 
-    Those that another process has put off do the same there, and in any case the delay is short.
+    Each process remembers its own. What a process has put off that died, the one who resumes looks for.
     """
 
     def __init__(self, operators: OperatorChannels):
         self._operators = operators
-        self._due: dict[tuple[int, str], dict[str, float]] = {}
-        """The ids of a queue's messages of a command, and when they are due (by our clock)."""
+        self._due: dict[tuple[int, str], dict[tuple[str, str], float]] = {}
+        """Of a queue and a command: the lanes that wait, else the ids of messages; when they are due (our clock)."""
         self._queues: dict[int, BaseQueue] = {}
 
     def add(self, queue: BaseQueue, held: Sequence[Held], delay: float) -> None:
@@ -87,22 +89,31 @@ class PutOff:
         self._queues[id(queue)] = queue
         due = clock() + delay
         for entry in (one.lease.entry for one in held):
-            ids = self._due.setdefault((id(queue), held[0].lease.entry.command), {})
-            ids.pop(entry.id, None)  # the latest come last
-            ids[entry.id] = due
-            if len(ids) > MOST_PUT_OFF:
-                del ids[next(iter(ids))]
+            known = self._due.setdefault((id(queue), held[0].lease.entry.command), {})
+            key = (entry.lane, "") if is_ordered(entry) else ("", entry.id)
+            known.pop(key, None)  # the latest come last
+            known[key] = due
+            if len(known) > MOST_PUT_OFF:
+                del known[next(iter(known))]
 
     def __len__(self) -> int:
         return sum(map(len, self._due.values()))
 
     def promote_resumed(self) -> None:
-        """Have messages of commands that are not paused any more be due now, but for those that have come up since."""
-        for own, command in list(self._due):
-            queue = self._queues[own]
-            if self._operators.seconds_paused(queue, command) is None:
-                now, ids = clock(), self._due.pop((own, command))
-                queue.promote([id for id, due in ids.items() if due > now])
+        """Have messages of commands that are not paused any more be due now, but for those that have come up since.
+
+        Some at a time: claims go on in between. A store that fails is asked again.
+        """
+        for (own, command), known in list(self._due.items()):
+            queue, now = self._queues[own], clock()
+            if self._operators.pause_times(queue, command) is None:
+                some = list(islice(known, BROUGHT_UP))
+                late = [(lane, id) for lane, id in some if known[lane, id] > now]
+                bring_up(queue, [id for _, id in late if id], [lane for lane, _ in late if lane])
+                for key in some:
+                    del known[key]
+                if not known:
+                    del self._due[own, command]
 
 
 class Quarantine:
@@ -148,10 +159,13 @@ class Quarantine:
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
 UNKNOWN = 0.005  # seconds until the next look whether it is known what is paused
+BROUGHT_UP = 200
+"""Messages, or lanes, of a resumed command that a fetcher has due now between two claims."""
 MOST_PUT_OFF = 50_000
 """Messages of a paused command that a fetcher remembers."""
 PUT_OFF_RATE = 200  # a second: of very many messages of paused commands, a fetcher claims no more than about this
 SHORTEST_PAUSED, LONGEST_PAUSED = 1.0, 30.0  # seconds that a message of a paused command is put off
+LEAST_PAUSED = 0.1  # seconds that it is put off though the pause ends sooner
 STALE = 1.0  # seconds after which a message that no worker began goes back to the queue
 SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
 SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for other held messages to be settled
@@ -435,11 +449,13 @@ class Fetcher(Loop):
         """The messages of a unit whose commands are not paused. The others go back, and what they hold up in a lane."""
         rest: list[Held] = []
         for place, one in enumerate(unit):
-            seconds = self._parts.operators.seconds_paused(queue, one.lease.entry.command)
-            if seconds is None:
+            pause = self._parts.operators.pause_times(queue, one.lease.entry.command)
+            if pause is None:
                 rest.append(one)
                 continue
-            delay = max(SHORTEST_PAUSED, min(LONGEST_PAUSED, seconds / 4), len(self._put_off) / PUT_OFF_RATE)
+            paused, left = pause
+            delay = max(SHORTEST_PAUSED, min(LONGEST_PAUSED, paused / 4), len(self._put_off) / PUT_OFF_RATE)
+            delay = min(delay, max(left, LEAST_PAUSED))
             holds = bool(hold_of(one.lease.entry, Verdict(Outcome.RETURNED, delay=delay)))
             back = unit[place:] if holds else [one]
             self._put_back(back, "its command is paused", delay)

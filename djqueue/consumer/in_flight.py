@@ -11,6 +11,7 @@ from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
 from djqueue.running.attempts import Attempt
+from djqueue.running.instruments import Run
 from djqueue.running.reporting import report
 from djqueue.utils import clock
 
@@ -49,6 +50,8 @@ class Held:
     """Of a call through Django's tasks: its attempts, once it runs."""
     noted: bool = False
     """Whether the store knows who runs it."""
+    run: Run | None = None
+    """Its run, if instruments follow it."""
     cancelled: bool = False
     """Whether its result was cancelled; known if the message ran before, or if its command asked."""
     verdict: Verdict | None = None

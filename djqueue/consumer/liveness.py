@@ -114,13 +114,14 @@ class Reporter:
         self.notifier.send(*words)
 
     def _remove_those_of(self, pids: Iterable[int]) -> None:
-        """Remove the files of processes but for these."""
+        """Remove the files of processes but for these, and for what another consumer writes."""
         folder, name = os.path.split(os.path.abspath(self._path or ""))
         kept = {f"{name}.{pid}" for pid in pids}
         for file in os.listdir(folder):
-            if file.startswith(f"{name}.") and file[len(name) + 1 :].isdecimal() and file not in kept:
+            pid, other = file.removeprefix(f"{name}."), os.path.join(folder, file)
+            if file not in (pid, *kept) and pid.isdecimal() and _pid_in(other) in (None, int(pid)):
                 with suppress(OSError):
-                    os.remove(os.path.join(folder, file))
+                    os.remove(other)
 
 
 def _write(path: str, report: health.Report) -> None:
@@ -136,6 +137,14 @@ def _write(path: str, report: health.Report) -> None:
         with suppress(OSError):
             os.remove(aside)
         raise
+
+
+def _pid_in(path: str) -> int | None:
+    """The process that has written a liveness file, if it is one."""
+    with suppress(OSError, ValueError, KeyError):
+        pid: int = health.read(path)["pid"]
+        return pid
+    return None
 
 
 def _writer_of(path: str) -> int | None:

@@ -20,7 +20,7 @@ from djqueue.consumer.pool import Worker
 from djqueue.messages.failures import MACHINERY
 from djqueue.utils import clock, plain
 
-LONG = 10.0  # seconds from which on a report says where a run, or a step of a thread, is
+LONG = 10.0  # seconds from which on a report says where a run, or a step of a thread, is; sooner of a run that is stuck
 MOST_RUNS = 50
 """Runs that are told of at most, the longest first."""
 MOST_PLACES = 20
@@ -100,7 +100,7 @@ def _run(some: Sequence[Held], now: float, place: int, stuck_after: float | None
     worker, entry = first.worker, first.lease.entry
     run: health.Report = {"worker": "" if worker is None else _short(worker), "count": len(some)}
     run |= {"command": plain(entry.command), "id": plain(entry.id), "began": now - lasted, "limit": stuck_after}
-    if lasted >= LONG and place < MOST_PLACES:
+    if lasted >= min(LONG, stuck_after or LONG) and place < MOST_PLACES:
         run["where"] = _where_runs(first)
     return run
 

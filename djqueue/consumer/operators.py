@@ -20,9 +20,10 @@ from djqueue.consumer.rates import SILENT, RateRecorder
 from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.running.consumers import ConsumerRecord, Order
-from djqueue.running.pauses import COMMAND, SCHEDULE, Pauses
+from djqueue.running.pauses import COMMAND, SCHEDULE, Pauses, ends
 from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import clock, plain, tell
+from djqueue.version import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -168,14 +169,14 @@ class OperatorChannel:
         if self._listed != self._digest or now - self._listed_at >= COMMANDS_EVERY:
             consumers.write_commands(self.store, self._known)
             self._listed, self._listed_at = self._digest, now
-        if self._beat == -inf:
-            consumers.enter(self.store, self._consumer.name)
         if now - self._beat > SILENT / 2:
             self._rates.doubt()
         self._rates.gather(self.now)
         state = str(self._state)
         consumers.write(self.store, self._record(state), self._rates.facts())
         self._rates.written()
+        if self._beat == -inf:
+            consumers.enter(self.store, self._consumer.name)  # last: others take out those that have no record
         self._beat, self._written = now, state
 
     def _record(self, state: str) -> ConsumerRecord:
@@ -194,6 +195,7 @@ class OperatorChannel:
             pid=os.getpid(),
             parent=os.getppid(),
             release=conf.get("QUEUE_RELEASE"),
+            version=VERSION,
             queues=[queue.base_name for queue in self.queues],
             threads=options.threads,
             coroutines=options.coroutines,
@@ -219,8 +221,8 @@ class OperatorChannel:
 class OperatorChannels:
     """The operator channels of a consumer, by queue. Queues that keep no facts have none: they are never paused."""
 
-    def __init__(self) -> None:
-        self.state = State()
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state or State()
         self.channels: list[OperatorChannel] = []
         self._of: dict[int, OperatorChannel] = {}
         self._until = clock() + FIRST_ANSWER
@@ -258,14 +260,17 @@ class OperatorChannels:
         channel = self._of.get(id(queue))
         return channel is not None and channel.pauses.has_commands
 
-    def seconds_paused(self, queue: BaseQueue, command: str) -> float | None:
-        """For how long a command has been paused; None if it is not."""
+    def pause_times(self, queue: BaseQueue, command: str) -> tuple[float, float] | None:
+        """For how long a command has been paused, and until its pause ends by itself; None if it is not paused."""
         channel = self._of[id(queue)]
-        pause = channel.pauses.find(COMMAND, command, queue, channel.now)
-        return None if pause is None else max(0.0, channel.now - pause.since)
+        now = channel.now
+        pause = channel.pauses.find(COMMAND, command, queue, now)
+        return None if pause is None else (max(0.0, now - pause.since), ends(pause) - now)
 
     def is_schedule_paused(self, queue: BaseQueue, name: str) -> bool:
         channel = self._of.get(id(queue))
+        if channel is not None and not self.are_known:
+            return True  # for the moment
         if channel is None or not channel.pauses:
             return False
         return channel.pauses.find(SCHEDULE, name, queue, channel.now) is not None

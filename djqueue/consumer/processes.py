@@ -1,8 +1,9 @@
 """The processes of a consumer: a supervisor starts them, starts them again when they end, and replaces worn ones.
 
-The supervisor runs no messages. It has a socket to each process, and both write lines: the process ``ready`` and
-``ran N``, the supervisor ``retire``, ``stop`` and ``now``. When the supervisor is gone the sockets are closed, and the
-processes stop. If the processes count what they do, they write ``counted JSON`` too.
+The supervisor runs no messages. It has a socket to each process, and both write lines: the process ``ready``,
+``ran N``, and ``quiet`` or ``claim`` when an operator orders it to claim nothing or again; the supervisor ``retire``,
+``stop`` and ``now``, and ``quiet`` or ``claim`` to the successor of such a process. When the supervisor is gone the
+sockets are closed, and the processes stop. If the processes count what they do, they write ``counted JSON`` too.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ ASSIGNMENT = "DJQUEUE_PROCESS"
 READY, RAN = b"ready", b"ran"
 RETIRE, STOP, NOW = b"retire", b"stop", b"now"
 STOPS = STOP, NOW
+QUIET, CLAIM = b"quiet", b"claim"
 COUNTED = b"counted"
 COUNT_EVERY = 2.0  # seconds between two tellings of what was counted
 
@@ -120,6 +122,8 @@ class Process:
         """Whether it has said that it serves."""
         self.ran = 0
         """How many messages it has said to have run."""
+        self.quiet = False
+        """Whether it claims nothing, as an operator ordered."""
         self.began = time.monotonic()
         self._rest = b""
         self._socket, theirs = socket.socketpair()
@@ -161,6 +165,7 @@ class Process:
         word, _, rest = line.partition(b" ")
         self.ready = self.ready or word == READY
         self.ran = int(rest) if word == RAN else self.ran
+        self.quiet = word == QUIET if word in (QUIET, CLAIM) else self.quiet
         if word == COUNTED and self._totals is not None:
             self._totals.hear(self, rest.decode())
 
@@ -212,6 +217,8 @@ class Place:
         self._drain = drain
         self._since = 0.0
         """When the one that serves began to."""
+        self._is_quiet = False
+        """Whether the one that serves, or the last that did, is to claim nothing: its successor is told so."""
         self._ends = 0
         """How many processes in a row have ended before they had served for long."""
         self._not_before = 0.0
@@ -239,6 +246,8 @@ class Place:
         codes = [(process, process.code) for process in self.processes]  # first: then all that they said can be heard
         for process, _ in codes:
             process.listen()
+        if self.serving is not None:
+            self._is_quiet = self.serving.quiet
         if self.starting is not None and self.starting.ready and (self.starting, None) in codes:
             self._put_in_service(self.starting, now)
         return [(process, code) for process, code in codes if code is not None]
@@ -276,6 +285,7 @@ class Place:
             say(logging.INFO, "Process %d (pid %d) is replaced: %s", self.number, self.serving.pid, reason)
         try:
             self.starting = self._start(self.number)
+            self._pass_on(self.starting)
         except OSError as error:  # the machine is at its limits
             text = "Process %d cannot be started: %s; trying again in %g s"
             say(logging.ERROR, text, self.number, error, self._put_off(now))
@@ -283,6 +293,7 @@ class Place:
     def _put_in_service(self, process: Process, now: float) -> None:
         """Have a process serve that is ready, and the one before it retire."""
         say(logging.INFO, "Process %d is ready (pid %d)", self.number, process.pid, extra={"event": "process_ready"})
+        self._pass_on(process)
         if self.serving is not None:
             self.serving.tell(RETIRE)
         self.serving, self.starting, self.retiring, self._since = process, None, self.serving, now
@@ -290,6 +301,12 @@ class Place:
         if self._bounds.is_too_much(process.memory()):  # so has the next one
             self._bounds_now = replace(self._bounds, max_memory=None)
             say(logging.ERROR, "Process %d is beyond max_memory before it has run anything: give more", self.number)
+
+    def _pass_on(self, process: Process) -> None:
+        """Tell a process what an operator ordered the one before it."""
+        if process.quiet != self._is_quiet:
+            process.quiet = self._is_quiet
+            process.tell(QUIET if self._is_quiet else CLAIM)
 
     def _put_off(self, now: float, served: float = 0.0) -> float:
         """The seconds until a process may be started again: longer for each that has ended soon."""
@@ -451,7 +468,8 @@ class Assignment:
 class SupervisorLink(threading.Thread):
     """Does what the supervisor says, and tells it when the consumer serves.
 
-    It also tells how many messages were run, if that is ``limited``, and what was counted, if ``metrics`` show it.
+    It also tells whether it is quiet, how many messages were run, if that is ``limited``, and what was counted, if
+    ``metrics`` show it.
     """
 
     def __init__(self, consumer: Consumer, descriptor: int, limited: bool, metrics: bool = False):
@@ -463,6 +481,7 @@ class SupervisorLink(threading.Thread):
         self._telling = threading.Lock()
         self._stops = count()
         self._told = 0
+        self._told_quiet = False
         self._counted = 0.0
         """When it was last told what was counted (monotonic)."""
         signals.consumer_started.connect(self._is_ready, sender=consumer)
@@ -493,6 +512,11 @@ class SupervisorLink(threading.Thread):
         if word == RETIRE:
             self._consumer.retire()
             return
+        if word in (QUIET, CLAIM):
+            self._consumer.state.quiet = self._told_quiet = word == QUIET
+            if self._told_quiet:
+                say(logging.WARNING, "It claims nothing, as an operator ordered the process before it")
+            return
         self.stop()
         if word == NOW:
             self._consumer.stop()
@@ -502,10 +526,12 @@ class SupervisorLink(threading.Thread):
 
     def _is_spoken_to(self) -> bool:
         """Whether the supervisor says something, or is gone; False once it is time to tell what is done."""
-        tells = self._limited or self._metrics
-        return bool(select.select([self._socket], [], [], LOOK if tells else None)[0])
+        return bool(select.select([self._socket], [], [], LOOK)[0])
 
     def _tell_what_is_done(self) -> None:
+        if (is_quiet := self._consumer.state.quiet) != self._told_quiet:
+            self._told_quiet = is_quiet
+            self._tell(QUIET if is_quiet else CLAIM)
         if self._limited and (ran := self._consumer.ran) != self._told:
             self._told = ran
             self._tell(b"%s %d" % (RAN, ran))

@@ -20,7 +20,7 @@ from djqueue.consumer.isolation import run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.observer import Observer
-from djqueue.consumer.operators import OperatorChannels
+from djqueue.consumer.operators import OperatorChannels, State
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
@@ -46,6 +46,7 @@ class Served(Protocol):
     queues: list[BaseQueue]
     options: Options
     name: str
+    state: State
     counters: Counters
 
     @property
@@ -67,7 +68,7 @@ class Supervisor:
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         patience = PATIENCE if options.isolate else 1
-        self.operators = OperatorChannels()
+        self.operators = OperatorChannels(consumer.state)
         self.operators.open(consumer.queues, consumer, self.in_flight, self._look_anew)
         self.control_channels = ControlChannels(
             servers, self.in_flight, self._extend, patience, consumer.name, self.operators
@@ -196,6 +197,8 @@ class Supervisor:
         self.settlers.add(held, verdict)
         if held.verdict is verdict:  # else it has just ended
             report(held.queue, held.lease, verdict)
+            if held.run is not None:
+                held.run.give_up(verdict)
 
     def end(self) -> int:
         """Settle the last verdicts, then let the threads go; how many leases could not be settled."""
@@ -263,6 +266,8 @@ class Supervisor:
         verdict = judged(policy, error, entry)._replace(seconds=ran)
         verdict = verdict._replace(keep=policy.keeps_result, attempts=held.attempts)
         report(held.queue, held.lease, verdict)
+        if held.run is not None:
+            held.run.give_up(verdict)
         self.settlers.finish(held, verdict)
 
     def _recall(self) -> str:

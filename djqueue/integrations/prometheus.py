@@ -8,14 +8,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from math import inf
+from typing import Any
 from wsgiref.simple_server import WSGIServer
 
 from django.db import transaction
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 import djqueue
+from djqueue import signals
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.consumer.counters import BOUNDS, Durations, Totals
@@ -25,7 +28,7 @@ from djqueue.utils import tell
 from djqueue.wiring import queues
 
 try:
-    from prometheus_client import REGISTRY, CollectorRegistry, exposition, start_http_server
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, exposition, start_http_server
     from prometheus_client.core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -46,6 +49,13 @@ STATES = {"ready": "ready", "delayed": "delayed", "running": "leased", "failed":
 LE = [*map(str, BOUNDS), "+Inf"]
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable by which prometheus_client keeps the metrics of several processes in one folder."""
+
+ENQUEUED = Counter("djqueue_enqueued", "Messages that this process has enqueued", ["queue", "command"])
+
+
+@receiver(signals.enqueued)
+def _count_enqueued(sender: str, queue_name: str, **about: Any) -> None:
+    ENQUEUED.labels(queue_name, sender).inc()
 
 
 @never_cache

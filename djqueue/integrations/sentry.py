@@ -19,6 +19,7 @@ try:
     import sentry_sdk
     from sentry_sdk.crons import capture_checkin
     from sentry_sdk.integrations import Integration
+    from sentry_sdk.integrations.logging import LoggingIntegration
     from sentry_sdk.scope import Scope, add_global_event_processor
     from sentry_sdk.tracing import NoOpSpan, Transaction
 except ImportError as error:
@@ -56,6 +57,11 @@ def _integration() -> DjqueueIntegration | None:
 
 class Reporting(Instrument):
     namespace = "sentry"
+
+    @property
+    def sees_logs(self) -> bool:  # type: ignore[override]
+        """Whether Sentry's own integration for logging is on, as it is by default."""
+        return sentry_sdk.get_client().get_integration(LoggingIntegration) is not None
 
     def sent(self, queue: str, command: str, id: str) -> dict[str, Any] | None:
         """A span of the call; its trace, and of a schedule its monitor, travel with the message."""
@@ -119,6 +125,8 @@ def _by_command(event: Any, hint: dict[str, Any]) -> Any:
     command = getattr(record, "command", None)
     if record is None or not command or not record.name.startswith("djqueue.") or _integration() is None:
         return event
+    if Reporting.namespace in getattr(record, "seen_by", ()):  # in the process that ran it, with the frames
+        return None
     told = {tag: str(value) for tag in TAGS if (value := getattr(record, tag, None)) is not None}
     event["tags"] = {**dict(event.get("tags") or {}), **told}
     event["transaction"] = command

@@ -29,6 +29,8 @@ MACHINERY = tuple(
     for folder in (os.path.dirname(os.path.dirname(__file__)), *(os.path.dirname(path or "") for path in _PACKAGES))
 )
 """The folders of the code that calls commands: djqueue, and what runs coroutines."""
+PUT_OFF = "put_off"
+"""The key of the record that is no error, but a mark: see :func:`with_put_off`."""
 
 
 def with_error(
@@ -66,6 +68,10 @@ def with_error(
 
 def errors_of(errors: str) -> list[dict[str, Any]]:
     """The records in the errors of an entry, oldest first. Text of another form is one record with it as reason."""
+    return [record for record in _records_of(errors) if PUT_OFF not in record]
+
+
+def _records_of(errors: str) -> list[dict[str, Any]]:
     try:
         records = json.loads(_encodable(errors)) if errors else []
         if all(isinstance(record, dict) for record in records):
@@ -73,6 +79,16 @@ def errors_of(errors: str) -> list[dict[str, Any]]:
     except (ValueError, TypeError, RecursionError):
         pass
     return [{"reason": errors[:LONGEST_REASON]}]
+
+
+def with_put_off(errors: str, attempts: int) -> str:
+    """The errors with a mark that a consumer put the entry off before it began, after so many attempts."""
+    return json.dumps([*errors_of(errors), {PUT_OFF: attempts}])
+
+
+def is_put_off(errors: str, attempts: int) -> bool:
+    """Whether the errors have the mark that the entry was put off after so many attempts."""
+    return any(record.get(PUT_OFF) == attempts for record in _records_of(errors)[-1:])
 
 
 def text_of(exception: BaseException) -> str:

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
+from typing import Any
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
@@ -82,9 +83,19 @@ def _add(store: BaseStore, action: Action) -> None:
 
 
 def _read(text: bytes | None) -> list[Action]:
-    """The actions in a fact; none if it cannot be read."""
+    """The actions in a fact, but for what cannot be read."""
     try:
         found = json.loads(text or b"[]")
-        return [Action(float(at), by, queue, action, what, int(count)) for at, by, queue, action, what, count in found]
+    except (ValueError, RecursionError):
+        found = []
+    actions = map(_action_of, found if isinstance(found, list) else [])
+    return [one for one in actions if one is not None]
+
+
+def _action_of(told: Any) -> Action | None:
+    """An action as it was written, by another version maybe, which tells more than is known here; else None."""
+    try:
+        at, by, queue, action, what, count, *_ = told
+        return Action(float(at), str(by), str(queue), str(action), str(what), int(count))
     except (TypeError, ValueError):
-        return []
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import QueueError
@@ -30,10 +30,20 @@ def consumers(aliases: Iterable[str] | None = None) -> list[ConsumerRecord]:
     """
     found: dict[str, ConsumerRecord] = {}
     wanted = {queue.alias for queue in chosen(aliases)}
-    for one in (one for shared in shared_stores(chosen(None)) for one in consumers_of(shared)):
+    for one in (one for shared in shared_stores(chosen(None)) for one in _consumers_of(shared, wanted)):
         served = [*(found[one.name].queues if one.name in found else ()), *one.queues]  # of another store too
         found[one.name] = records.changed(one, queues=tuple(dict.fromkeys(served)))
     return sorted((one for one in found.values() if wanted & {*one.queues}), key=lambda one: (one.host, one.pid))
+
+
+def _consumers_of(shared: Shared, wanted: Container[str]) -> list[ConsumerRecord]:
+    """Those that write into a store; none if it cannot be asked, and has none of the queues that are wanted."""
+    try:
+        return consumers_of(shared)
+    except Exception:
+        if any(queue.alias in wanted for queue in shared.queues):
+            raise
+        return []
 
 
 def consumers_of(shared: Shared) -> list[ConsumerRecord]:
@@ -103,8 +113,19 @@ def named(part: str, known: Iterable[ConsumerRecord]) -> str:
 
 
 def _found(part: str) -> tuple[ConsumerRecord, list[Shared]]:
-    """The consumer of a name or a part of it, and the stores that know it."""
-    known = [(shared, {one.name: one for one in records.read(shared.store)}) for shared in shared_stores(chosen(None))]
+    """The consumer of a name or a part of it, and the stores that know it, of those that can be asked."""
+    known: list[tuple[Shared, dict[str, ConsumerRecord]]] = []
+    failure: Exception | None = None
+    for shared in shared_stores(chosen(None)):
+        try:
+            known.append((shared, {one.name: one for one in records.read(shared.store)}))
+        except Exception as error:
+            failure = error
     together = {name: one for _, own in known for name, one in own.items()}
-    name = named(part, together.values())
+    try:
+        name = named(part, together.values())
+    except QueueError:
+        if failure is not None:  # of a store that may know it
+            raise failure from None
+        raise
     return together[name], [shared for shared, own in known if name in own]

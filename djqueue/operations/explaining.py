@@ -16,7 +16,7 @@ from djqueue.discovery import is_discovered
 from djqueue.exceptions import InvalidMessage, NoResult, UnknownCommand
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
 from djqueue.management.tables import duration, moment, number
-from djqueue.messages.failures import errors_of
+from djqueue.messages.failures import errors_of, is_put_off
 from djqueue.operations.messages import RUNNING, Message, find_message
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -197,6 +197,8 @@ def _delay(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[
             f"Attempt {last.get('attempt', one.attempts)} failed at {moment(last.get('at'))}: {one.reason.rstrip('.')}."
         )
         yield Reason("retry", f"{said} {attempt} is due {when}.", advice, one.at)
+    elif is_put_off(one.entry.errors, one.attempts):
+        yield Reason("due", f"It was put off, and is looked at again {when}.", advice, one.at)
     elif one.attempts:
         yield Reason("retry", f"It was put back. {attempt} is due {when}.", advice, one.at)
     else:
@@ -363,7 +365,8 @@ class Surroundings:
             yield self._no_consumer()
         elif self.servers and all(one.state == consumers.QUIET for one in self.servers):
             text = "All consumers of this queue were told to claim nothing more."
-            yield Reason("quiet", text, "queue_consumers resume, or start another one.")
+            advice = f"queue_consumers --resume {plain(self.servers[0].name)}, or start another one."
+            yield Reason("quiet", text, advice)
 
     def _no_consumer(self) -> Reason:
         gone = [one for one in self.consumers if not one.is_alive and self.queue.base_name in one.queues]

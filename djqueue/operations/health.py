@@ -135,7 +135,8 @@ def _of_pause(pause: Pause) -> Problem:
     if pause.kind == QUEUE:
         what, mend, alias = "it", f"queue_resume {pause.name}", pause.name
     else:
-        what, mend, alias = f"{pause.kind} {pause.name}", f"queue_resume --{pause.kind} {pause.name}", pause.queue
+        what, alias, only = f"{pause.kind} {pause.name}", pause.queue, f" -q {pause.queue}" if pause.queue else ""
+        mend = f"queue_resume --{pause.kind} {pause.name}{only}"
     return Problem(WARNING, alias, "paused", f"{what} is paused by {pause.by}{why}; {mend} resumes it")
 
 

@@ -183,10 +183,10 @@ def cancel(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int
     """Cancel what waits, so that its result and the history say so; ask what runs to stop."""
 
     def change(some: list[str]) -> int:
-        ended = [Result(id, queue_name=queue.alias).cancel() for id in some]
-        return sum(one in (Cancelled.WAITING, Cancelled.RUNNING) for one in ended)
+        [id] = some
+        return Result(id, queue_name=queue.alias).cancel() in (Cancelled.WAITING, Cancelled.RUNNING)
 
-    return _in_batches(queue, "cancel", ids, change, told)
+    return _in_batches(queue, "cancel", ids, change, told, size=1)
 
 
 def remove(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
@@ -220,19 +220,25 @@ def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling])
         raise ValueError(f"{to!r} is the queue in which they wait.")
 
     def change(some: list[str]) -> int:
-        return sum(_moved(queue, there, found) for id in some if (found := queue.find(id)) is not None)
+        found = queue.find(some[0])
+        return found is not None and _moved(queue, there, found)
 
-    return _in_batches(queue, f"move to {to}", ids, change, told)
+    return _in_batches(queue, f"move to {to}", ids, change, told, size=1)
 
 
 def _in_batches(
-    queue: BaseQueue, action: str, ids: Iterable[str], change: Callable[[list[str]], int], told: Telling
+    queue: BaseQueue,
+    action: str,
+    ids: Iterable[str],
+    change: Callable[[list[str]], int],
+    told: Telling,
+    size: int = CHUNK,
 ) -> int:
-    """Change some hundreds at a time, and record it, even if only a part of it could be done."""
+    """Change ``size`` at a time, and record it, even if only a part of it could be done."""
     done, seen, progress = 0, 0, told.get("progress")
     only = ""
     try:
-        for some in slices(ids, CHUNK):
+        for some in slices(ids, size):
             done += change(some)
             seen, only = seen + len(some), some[0]
             if progress is not None:

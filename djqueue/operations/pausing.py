@@ -6,16 +6,23 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from djqueue import schedules
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import DELAYED, READY, Entry
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import NotSupported, QueueError
+from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import operator, record
 from djqueue.operations.consumers import chosen
+from djqueue.operations.failed import CHUNK
 from djqueue.registry import registry
 from djqueue.running import pauses as facts
-from djqueue.running.pauses import COMMAND, KINDS, QUEUE, Pause
+from djqueue.running.pauses import COMMAND, KINDS, QUEUE, Pause, bring_up
 from djqueue.running.shared import Shared, shared_stores
-from djqueue.utils import near, seconds
+from djqueue.utils import near, seconds, slices
 from djqueue.wiring import queues as all_queues
+
+MOST_LOOKED_AT = 10_000
+"""Delayed, and ready, messages of a queue among which those are looked for that were put off."""
 
 
 def pauses(aliases: Iterable[str] | None = None) -> list[Pause]:
@@ -54,25 +61,56 @@ def pause(
     """
     _check(kind, name, queue, force)
     span = None if for_ is None else seconds(for_, "for_", least=1.0)
-    is_new = False
-    for shared in _stores(kind, name, queue):
-        now = shared.store.now()
-        until = None if span is None else now + span
-        one = Pause(*_key(kind, name, queue), by or operator(), why, now, until)
-        is_new = facts.add(shared.store, one, now) or is_new
-    if is_new:
-        record(_stores(kind, name, queue)[0].queues[0], "pause", _words(kind, name, queue), 1, by)
-    return is_new
+    paused: list[Shared] = []
+    try:
+        for shared in _stores(kind, name, queue):
+            now = shared.store.now()
+            until = None if span is None else now + span
+            one = Pause(*_key(kind, name, queue), by or operator(), why, now, until)
+            paused += [shared] if facts.add(shared.store, one, now) else []
+    finally:
+        _record("pause", paused, _words(kind, name, queue), by)
+    return bool(paused)
 
 
 def resume(kind: str, name: str, queue: str | None = None, *, by: str = "") -> bool:
     """Resume what :func:`pause` has paused; whether it was paused. Raises NotSupported as that."""
     _check(kind, name, queue, force=True)
-    stores = _stores(kind, name, queue)
-    was = [facts.drop(shared.store, _key(kind, name, queue), shared.store.now()) for shared in stores]
-    if any(was):
-        record(stores[0].queues[0], "resume", _words(kind, name, queue), 1, by)
-    return any(was)
+    stores, resumed = _stores(kind, name, queue), []
+    try:
+        for shared in stores:
+            resumed += [shared] if facts.drop(shared.store, _key(kind, name, queue), shared.store.now()) else []
+    finally:
+        _record("resume", resumed, _words(kind, name, queue), by)
+    if kind == COMMAND:
+        for one in (one for shared in stores for one in shared.queues):
+            _bring_up(one, name)  # also if it was resumed before: a store may have failed then
+    return bool(resumed)
+
+
+def _record(action: str, stores: Sequence[Shared], words: str, by: str) -> None:
+    """Record once what was done, in stores of which a later one may have failed."""
+    for shared in stores[:1]:
+        record(shared.queues[0], action, words, 1, by)
+
+
+def _bring_up(queue: BaseQueue, command: str) -> None:
+    """Let messages of a command be due now that consumers put off, though these may have died since.
+
+    The first of what is delayed and of what is ready are looked at: the former is in the order in which it comes up.
+    """
+    if "inspect" not in queue.features:
+        return
+    delayed, ready = (_put_off(queue, command, state) for state in (DELAYED, READY))
+    for ids in slices((entry.id for entry in delayed), CHUNK):
+        bring_up(queue, ids, ())
+    bring_up(queue, (), dict.fromkeys(entry.lane for entry in ready if entry.lane))
+
+
+def _put_off(queue: BaseQueue, command: str, state: str) -> list[Entry]:
+    """Those of the first messages of a state that are of a command and were put off."""
+    found = (record.entry for record in queue.walk(state, MOST_LOOKED_AT))
+    return [one for one in found if one.command == command and is_put_off(one.errors, one.attempts)]
 
 
 def _check(kind: str, name: str, queue: str | None, force: bool) -> None:

@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 from djqueue import conf, signals
 from djqueue.backends.entries import Entry, Lease
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
-from djqueue.messages.failures import errors_of, with_error
+from djqueue.messages.failures import errors_of, with_error, with_put_off
 from djqueue.utils import seconds, takes, tell
 from djqueue.utils import whole as whole_number
 
@@ -137,6 +137,8 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
         changes["lost"] = entry.lost + verdict.lost
     if verdict.outcome is Outcome.PAUSED:
         changes |= {"failures": 0, "lost": 0}  # an operator who resumes its lane means it to begin anew
+    if verdict.outcome is Outcome.RETURNED and verdict.delay:
+        changes["errors"] = with_put_off(entry.errors, entry.attempts - 1)
     is_new = verdict.outcome is Outcome.POSTPONED and _noted_at(entry, verdict.reason) is None
     if is_new or effect.final or verdict.exception is not None:
         at = lease.claimed + verdict.seconds  # the store's clock, as near as we know it

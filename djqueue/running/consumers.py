@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from hashlib import blake2s
@@ -50,6 +50,8 @@ class ConsumerRecord:
     """The process that started it: its supervisor, with ``--processes``."""
     release: str = ""
     """The setting QUEUE_RELEASE, or "" without one."""
+    version: str = ""
+    """The version of djqueue."""
     queues: Sequence[str] = ()
     """Their names in the store."""
     threads: int = 0
@@ -176,16 +178,25 @@ def read(store: BaseStore) -> list[ConsumerRecord]:
 
 
 def _record_of(text: bytes | None, now: float) -> ConsumerRecord | None:
-    """A record; None if there is none, or what is there cannot be read."""
+    """A record; None if there is none, or what is there cannot be read. Another version may tell more, or less."""
     told = _object(text)
-    names = {one.name for one in fields(ConsumerRecord)} - {"known"}
     try:
-        record = ConsumerRecord(**{name: value for name, value in told.items() if name in names})
-        running = tuple(Running(**cast(dict, one)) for one in record.running)
-        state = GONE if now - record.at > MISSED * EVERY else record.state
-        return changed(record, queues=tuple(record.queues), running=running, state=state)
-    except (TypeError, ValueError):
+        record = ConsumerRecord(**_known_of(ConsumerRecord, told))
+        running = tuple(Running(**_known_of(Running, cast(dict, one))) for one in record.running)
+        state = record.state if now - record.at <= MISSED * EVERY else GONE
+        return changed(record, queues=tuple(map(str, record.queues)), running=running, state=state, known={})
+    except (AttributeError, TypeError, ValueError, OverflowError):
         return None
+
+
+def _known_of(kind: type, told: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a class in what was told, as words and numbers. Raises TypeError or ValueError for what is none."""
+    types: dict[str, Callable[[Any], Any]] = {"str": str, "int": int, "float": float}
+    return {one.name: types.get(str(one.type), _same)(told[one.name]) for one in fields(kind) if one.name in told}
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def changed(record: ConsumerRecord, **changes: Any) -> ConsumerRecord:

@@ -60,6 +60,9 @@ class Control:
         """The name of the consumer, or of the process."""
         return f"{socket.gethostname()}:{os.getpid()}"
 
+    run: Any = None
+    """The run that instruments follow, if there are any."""
+
     @property
     def started(self) -> float:
         """When it begins, by the clock of the store (epoch seconds)."""

@@ -19,6 +19,8 @@ class Instrument:
 
     namespace = ""
     """The name under which what it sends along is in the metadata of messages."""
+    sees_logs = False
+    """Whether it sees each record of the log by itself, in any process that it follows messages through."""
 
     def sent(self, queue: str, command: str, id: str) -> Any:
         """Called where a message is made, with the alias of its queue; returns what JSON can carry, or None."""
@@ -53,12 +55,17 @@ class Instruments:
         return {namespace: value for namespace, value in values.items() if value is not None}
 
     def began(self, context: Context, jobs: Sequence[Job]) -> None:
+        """Tell that messages begin; their controls keep the run, so that whoever gives it up can tell its end."""
         for one in self.registered:
             context.run(_guarded, one.began, jobs)
+        run = Run(context, jobs)
+        for job in jobs:
+            job.control.run = run
 
     def ended(self, context: Context, jobs: Sequence[Job], verdicts: Sequence[Verdict]) -> None:
-        for one in reversed(self.registered):
-            context.run(_guarded, one.ended, jobs, verdicts)
+        """Tell that they have ended, unless that was told when they were given up."""
+        if (run := jobs[0].control.run) is not None:
+            run.end(context, verdicts)
 
 
 def _guarded(step: Callable[..., Any], *args: Any) -> Any:
@@ -70,6 +77,25 @@ def _guarded(step: Callable[..., Any], *args: Any) -> Any:
 
 
 instruments = Instruments()
+
+
+class Run:
+    """A run of messages that instruments follow, until its end is told."""
+
+    def __init__(self, context: Context, jobs: Sequence[Job]):
+        self._context, self._jobs = context, jobs
+        self._is_over = False
+
+    def end(self, context: Context, verdicts: Sequence[Verdict]) -> None:
+        """Tell its end in a context of the run; only the first end counts."""
+        if not self._is_over:
+            self._is_over = True
+            for one in reversed(instruments.registered):
+                context.run(_guarded, one.ended, self._jobs, verdicts)
+
+    def give_up(self, verdict: Verdict) -> None:
+        """Tell that all of its messages have ended so, though their function goes on, in another thread."""
+        self.end(self._context.copy(), [verdict] * len(self._jobs))
 
 
 class Tick(NamedTuple):

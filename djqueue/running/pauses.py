@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf
+from typing import Any
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
+from djqueue.flow.gates import LANE_SCHEDULED
 from djqueue.running.shared import change
 
 KEY = "pauses"
 QUEUE, COMMAND, SCHEDULE = KINDS = ("queue", "command", "schedule")
+
+WORDS = ("kind", "name", "queue", "by", "why")
 
 Key = tuple[str, str, str]
 """The kind, the name and the queue of a pause."""
@@ -57,13 +61,13 @@ class Pauses:
 
     def at(self, now: float) -> list[Pause]:
         """Those in force at a moment, the oldest first."""
-        return sorted((one for one in self._pauses.values() if _ends(one) > now), key=lambda one: one.since)
+        return sorted((one for one in self._pauses.values() if ends(one) > now), key=lambda one: one.since)
 
     def find(self, kind: str, name: str, queue: BaseQueue, now: float) -> Pause | None:
         """The pause of a command or a schedule, as it holds in a queue, or of the queue itself; None without one."""
         for own in ("", queue.base_name):
             pause = self._pauses.get((kind, name, own))
-            if pause is not None and _ends(pause) > now:
+            if pause is not None and ends(pause) > now:
                 return pause
         return None
 
@@ -73,11 +77,23 @@ class Pauses:
 
     @classmethod
     def read(cls, text: bytes | None) -> Pauses:
-        """The pauses in a fact; none of what cannot be read, as anything that reaches the store may have written it."""
+        """The pauses in a fact, but for what cannot be read: anything that reaches the store may have written it."""
         try:
-            return cls(Pause(**one) for one in json.loads(text or b"[]"))
-        except (TypeError, ValueError):
-            return cls()
+            found = json.loads(text or b"[]")
+        except (ValueError, RecursionError):
+            found = []
+        pauses = map(_pause_of, found if isinstance(found, list) else [])
+        return cls(one for one in pauses if one is not None)
+
+
+def _pause_of(told: Any) -> Pause | None:
+    """A pause as it was written, by another version maybe, which knows fields that are not known here; else None."""
+    try:
+        words = {name: str(told[name]) for name in WORDS if name in told}
+        until = told.get("until")
+        return Pause(**words, since=float(told.get("since", 0.0)), until=None if until is None else float(until))
+    except (AttributeError, TypeError, ValueError):
+        return None
 
 
 def read(store: BaseStore) -> Pauses:
@@ -114,7 +130,18 @@ def drop(store: BaseStore, key: Key, now: float) -> Pause | None:
     return found[0] if found else None
 
 
-def _ends(pause: Pause) -> float:
+def bring_up(queue: BaseQueue, ids: Sequence[str], lanes: Iterable[str]) -> None:
+    """Let messages be due now that were put off, and lanes go on whose first message was: their command is resumed."""
+    if ids:
+        queue.promote(ids)
+    for name in lanes:
+        lane = queue.lane(name)
+        if lane is not None and lane.state == LANE_SCHEDULED and not lane.paused_reason:
+            queue.resume_lane(name)
+
+
+def ends(pause: Pause) -> float:
+    """When it ends by itself; infinity for never."""
     return inf if pause.until is None else pause.until
 
 

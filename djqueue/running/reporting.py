@@ -89,7 +89,7 @@ def tell_started(level: int, alias: str, entries: Sequence[Entry], ago: float = 
     """Log that messages, several of a batch, were started, ``ago`` seconds before; ``more`` are keys of the log."""
     if not logger.isEnabledFor(level):
         return
-    about = {"event": "started", **more, **({"seconds": round(ago, 3)} if ago else {})}
+    about = {"event": "started", **more, **({"duration": round(ago, 3)} if ago else {})}
     if len(entries) > 1:
         about |= _several(entries)
     extra = log_extra(alias, entries[0], **about)
@@ -145,7 +145,7 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> 
         about["reason"] += f"; {unreported} more since the last such record" if unreported else ""
     if alike != 1:
         about["alike"] = alike
-    extra = log_extra(queue.alias, entry, **about, seconds=round(verdict.seconds, 6))
+    extra = log_extra(queue.alias, entry, **about, duration=round(verdict.seconds, 6))
     names = extra["command"], _in_brackets(about.get("description")), effect.words, _after_colon(about.get("reason"))
     text = "%s%s %s%s (message %s, attempt %d, %.3f s%s)"
     args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict)
@@ -164,7 +164,7 @@ def _report_many(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) ->
     effect, about = verdict.outcome.effect, _about(verdict._replace(description=""))
     if any(other.reason != verdict.reason for _, other in finished):
         about["reason"] += ", and others"
-    about |= {"seconds": round(verdict.seconds, 6), **_several([lease.entry for lease, _ in finished])}
+    about |= {"duration": round(verdict.seconds, 6), **_several([lease.entry for lease, _ in finished])}
     extra = log_extra(queue.alias, lease.entry, **about)
     reason = _after_colon(about.get("reason"))
     text, later = "%s %s%s (%d messages, %.3f s%s)", _later(verdict)

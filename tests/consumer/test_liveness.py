@@ -11,12 +11,16 @@ import time
 import pytest
 
 from djqueue import health, queue_command
+from djqueue.backends.base import Entry
 from djqueue.consumer import Consumer, liveness, observer
+from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.liveness import Reporter
+from djqueue.consumer.observer import Observer
 from djqueue.consumer.pool import Worker
 from djqueue.consumer.processes import ProcessSupervisor
 from djqueue.consumer.systemd import Notifier
 from djqueue.testing.patience import eventually
+from djqueue.utils import clock
 from tests.consumer.test_processes import FakeProcess
 from tests.support.consumer import Gate, away, serving
 from tests.support.processes import until
@@ -103,6 +107,15 @@ class TestFile:
         assert later({"limit": 10.0, "runs": [run]}, 299) == []
         [problem] = later({"limit": 10.0, "runs": [run]}, 301)
         assert problem.startswith(f"{run['worker']} has run {pass_the_gate.name} ({handle.id[-8:]}) for 5m 1s (limit")
+
+    def test_what_is_stuck_is_told_with_where_it_is_at_once(self, queue, monkeypatch):
+        monkeypatch.setattr(observer, "LONG", 10.0)
+        queue.put([Entry(b"", "1")])
+        in_flight = InFlight()
+        [held] = in_flight.take(queue, queue.claim(1), clock())
+        held.began = clock() - 6
+        [[sooner], [later]] = (Observer(limit).look([], in_flight, [])["runs"] for limit in (5.0, None))
+        assert ("where" in sooner, "where" in later) == (True, False)
 
     def test_a_coroutine_is_named_with_where_it_waits(self, queue, path):
         wait_for_ever()
@@ -284,6 +297,7 @@ class TestProcesses:
         for leftover in ("7", "41", "41.new"):
             with open(f"{path}.{leftover}", "w") as file:
                 file.write("{}")
+        Reporter("a consumer whose file has a number", f"{path}.2").begin()
         supervisor = ProcessSupervisor(2, start=start, reporter=Reporter("me", path))
         supervisor.tick(1000.0)
         report = health.read(path)
@@ -292,7 +306,7 @@ class TestProcesses:
             (1, 41, "starting"),
             (2, 42, "starting"),
         ]
-        assert sorted(os.listdir(os.path.dirname(path))) == ["alive", "alive.41", "alive.41.new"]
+        assert sorted(os.listdir(os.path.dirname(path))) == ["alive", "alive.2", "alive.41", "alive.41.new"]
         started[0].ready = True
         supervisor.tick(1001.0)
         assert health.read(path)["state"] == "serving"

@@ -1,5 +1,6 @@
 """What a consumer tells operators and hears from them: heartbeats, pauses and orders, a tick at a time."""
 
+import json
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -14,7 +15,7 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.flow.limits import Concurrency
 from djqueue.messages.envelope import new_id
 from djqueue.registry import registry
-from djqueue.running import consumers
+from djqueue.running import consumers, pauses
 from djqueue.testing import eventually
 from djqueue.utils import clock as boot_clock
 from tests.support.clock import Clock
@@ -138,6 +139,36 @@ def test_one_that_says_nothing_is_gone_and_is_forgotten_when_told_to(queue, cloc
 
 
 @MEMORY
+def test_a_record_of_another_version_is_read_as_far_as_it_is_known(queue):
+    store, now = queue.store.shared, queue.now()
+    runs = [{"id": "1", "command": "x", "since": now, "shade": 5}]
+    told = {"a": {"at": now, "running": runs, "shade": 5}, "b": {"at": now, "pid": "x"}, "c": {"at": "nan", "pid": "7"}}
+    for name, text in told.items():
+        store.put(consumers.key_of(name), json.dumps({"name": name, "queues": ["default"], **text}).encode())
+        consumers.enter(store, name)
+    found = {one.name: one for one in operations.consumers()}
+    assert (found["a"].running[0].id, found["a"].state, found["a"].version) == ("1", "running", "")
+    assert (found["c"].pid, found["c"].state) == (7, "gone")
+    assert "b" not in found
+
+
+@MEMORY
+def test_of_two_that_begin_at_once_none_is_left_out(queue, clock, monkeypatch):
+    first, second = opened(queue), opened(queue)
+    write = consumers.write
+
+    def together(store, record):
+        write(store, record)
+        monkeypatch.setattr(consumers, "write", write)
+        tick(second)
+
+    monkeypatch.setattr(consumers, "write", together)
+    clock.now += 1
+    tick(first)
+    assert len(operations.consumers()) == 2
+
+
+@MEMORY
 def test_a_store_that_was_emptied_hears_of_it_again(queue, clock):
     channels = opened(queue)
     clock.now += 1
@@ -218,6 +249,54 @@ def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue
     assert {entry.attempts for entry in begun} == {1}
 
 
+def test_what_another_process_put_off_is_due_when_its_command_is_resumed(queue):
+    bench = Bench(queue, threads=10)
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    for command in (work, in_order):
+        operations.pause("command", command.name)
+    tick(bench.operators)
+    later, waits = work.using(delay=20)(9), queue.now() + 19
+    handles = [work(1), in_order(1), in_order(2)]
+    for _ in range(2):
+        bench.fetcher.tick()
+        bench.settle()
+    assert queue.claim(1) == []
+    assert queue.find(handles[0].id).entry.attempts == 0 and handles[0].errors == []
+    assert "put off" in operations.explain(handles[0].id).reasons[0].text
+    for command in (work, in_order):
+        operations.resume("command", command.name)
+    assert {lease.entry.id for lease in queue.claim(10)} >= {handles[0].id, handles[1].id}
+    assert queue.find(later.id).at > waits, "what was enqueued with a delay waits for it"
+
+
+def test_an_ordered_lane_whose_command_was_paused_goes_on_at_once_when_it_is_resumed(queue):
+    bench = Bench(queue, threads=10)
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    operations.pause("command", in_order.name, for_=1000)
+    tick(bench.operators)
+    handles = [in_order(number) for number in range(2)]
+    bench.fetcher.tick()
+    bench.settle()
+    pauses.drop(queue.store.shared, ("command", in_order.name, ""), queue.now())  # as it ends by itself
+    bench.operators.channels[0]._looked = 0
+    tick(bench.operators)
+    bench.fetcher.tick()
+    assert handles[0].id in bench.ids()
+
+
+@MEMORY
+def test_of_a_pause_that_ends_by_itself_nothing_is_put_off_beyond_its_end(queue, clock):
+    bench = Bench(queue)
+    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    operations.pause("command", work.name, for_=100)
+    tick(bench.operators)
+    clock.now += 95
+    handle = work(1)
+    bench.fetcher.tick()
+    bench.settle()
+    assert 4 < queue.find(handle.id).at - queue.now() < 6
+
+
 @pytest.mark.parametrize("command, goes_on", [(in_order, False), (within, True)])
 def test_of_a_run_of_a_lane_what_is_behind_a_paused_command_waits_if_the_lane_is_ordered(queue, command, goes_on):
     handles = [command(number) for number in range(3)]
@@ -278,6 +357,14 @@ def test_a_consumer_hears_of_a_pause_before_its_first_claim_and_of_its_end(queue
         operations.resume("queue", "default")
         eventually(lambda: ran)
         assert beside.end() == 0
+
+
+@MEMORY
+def test_no_schedule_ticks_before_it_is_known_what_is_paused(queue, clock):
+    channels = opened(queue)
+    assert channels.is_schedule_paused(queue, "nightly") is True
+    tick(channels)
+    assert channels.is_schedule_paused(queue, "nightly") is False
 
 
 @MEMORY

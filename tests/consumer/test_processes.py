@@ -10,6 +10,7 @@ import pytest
 
 from djqueue.consumer import CUT_OFF, STORE_UNREACHABLE, STUCK, processes
 from djqueue.consumer.counters import Totals
+from djqueue.consumer.operators import State
 from djqueue.consumer.processes import LATE, LONGEST_PAUSE, STEADY, Bounds, ProcessSupervisor, SupervisorLink
 from djqueue.testing.patience import eventually
 
@@ -22,7 +23,7 @@ class FakeProcess:
 
     def __init__(self, number, pid):
         self.number, self.pid = number, pid
-        self.ready, self.ran, self.code, self.used = False, 0, None, 0.0
+        self.ready, self.ran, self.code, self.used, self.quiet = False, 0, None, 0.0, False
         self.told = []
 
     def listen(self):
@@ -215,6 +216,25 @@ class TestReplacing:
         fleet.tick()
         assert old.told == []
 
+    def test_what_follows_one_that_is_quiet_is_quiet_too_until_an_operator_says_otherwise(self):
+        fleet = Fleet(1, bounds=Bounds(max_messages=5))
+        [old] = fleet.ready()
+        old.ran, old.quiet = 5, True
+        fleet.tick()
+        new = fleet.started[1]
+        assert new.told == [b"quiet"], "before it serves"
+        fleet.ready(new)
+        fleet.end(old, 0)
+        fleet.end(new, -9)
+        killed = fleet.started[2]
+        assert killed.told == [b"quiet"]
+        fleet.ready(killed)
+        killed.quiet = False
+        fleet.tick()
+        killed.ran = 5
+        fleet.tick()
+        assert fleet.started[3].told == []
+
     def test_one_is_replaced_at_a_time(self):
         fleet = Fleet(3, bounds=Bounds(max_age=60))
         fleet.ready()
@@ -345,7 +365,7 @@ class TestStops:
 
 class FakeConsumer:
     def __init__(self):
-        self.calls, self.ran = [], 0
+        self.calls, self.ran, self.state = [], 0, State()
 
     def totals(self):
         return Totals({}, {"threads": 4})
@@ -403,6 +423,18 @@ class TestWithinAProcess:
         assert socket.recv(100) == b"ran 7\n"
         consumer.ran = 9
         assert socket.recv(100) == b"ran 9\n"
+
+    def test_what_an_operator_orders_is_told_and_what_another_was_ordered_is_obeyed(self, ours):
+        socket, _, consumer = ours
+        consumer.state.quiet = True
+        assert socket.recv(100) == b"quiet\n"
+        socket.send(b"claim\n")
+        eventually(lambda: not consumer.state.quiet)
+        socket.send(b"quiet\n")
+        eventually(lambda: consumer.state.quiet)
+        consumer.state.quiet = False
+        assert socket.recv(100) == b"claim\n"
+        assert consumer.calls == []
 
     @pytest.mark.parametrize("ours", [True], indirect=True)
     def test_it_tells_what_was_counted(self, ours):

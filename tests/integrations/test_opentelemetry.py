@@ -1,5 +1,7 @@
 """Spans: request, call, run and retry are one trace; what a command does itself is below its run."""
 
+import threading
+
 import pytest
 from opentelemetry import baggage, context
 from opentelemetry.sdk.trace import TracerProvider
@@ -10,7 +12,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from djqueue import Consumer, Throttled, queue_command
 from djqueue.integrations.opentelemetry import DjqueueInstrumentor
 from djqueue.running.instruments import Instrument, instruments
-from tests.support.consumer import only
+from djqueue.testing import eventually
+from tests.support.consumer import only, serving
 
 provider, exporter = TracerProvider(), InMemorySpanExporter()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -44,9 +47,17 @@ def wait():
         raise Throttled("the bank is busy", retry_after=0.1)
 
 
+gate = threading.Event()
+
+
+@queue_command(time_limit=0.05)
+def hang(order):
+    gate.wait(60)
+
+
 @pytest.fixture(autouse=True)
 def _these_commands():
-    with only(charge, charge_async, charge_many, wait):
+    with only(charge, charge_async, charge_many, wait, hang):
         yield
 
 
@@ -110,6 +121,17 @@ class TestRuns:
         run(1)
         outcomes = [(span.attributes["djqueue.outcome"], span.status.status_code) for span in spans()[1:]]
         assert outcomes == [("throttled", StatusCode.UNSET), ("done", StatusCode.UNSET)]
+
+    def test_one_that_is_given_up_as_stuck_ends_then_and_once(self, queue, spans, settings):
+        settings.QUEUE_TIME_LIMIT_GRACE = 0.01
+        hang(1)
+        with serving(threads=2) as beside:
+            ended = eventually(lambda: [span for span in spans() if span.name == f"run {hang.name}"])
+            gate.set()
+            assert beside.end() == 0
+        eventually(lambda: not any("worker" in thread.name for thread in threading.enumerate()))
+        assert [span.attributes["error.type"] for span in ended] == ["TimeLimitExceeded"]
+        assert [span.name for span in spans()].count(f"run {hang.name}") == 1
 
     def test_an_instrument_that_fails_changes_nothing(self, queue, caplog):
         class Broken(Instrument):

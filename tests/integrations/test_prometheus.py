@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import transaction
 from django.test import RequestFactory
 from prometheus_client import parser
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
@@ -80,6 +81,17 @@ class TestConsumer:
     def test_metrics_of_the_project_are_beside_them(self, address):
         with urlopen(address, timeout=30) as answer:
             assert b"python_info" in answer.read()
+
+    @pytest.mark.backends("sqlite")
+    def test_what_this_process_enqueues_is_counted_once_it_is_committed(self, queue, address):
+        key = "djqueue_enqueued_total", "default", work.name
+        before = samples(metrics_at(address)).get(key, 0)
+        with transaction.atomic():
+            work()
+            transaction.set_rollback(True)
+        with transaction.atomic():
+            work()
+        assert samples(metrics_at(address))[key] == before + 1
 
     @pytest.mark.backends("redis")
     def test_several_processes_are_counted_together(self, site):

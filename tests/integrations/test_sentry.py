@@ -9,6 +9,7 @@ from sentry_sdk.transport import Transport
 
 from djqueue import Consumer, Fail, crontab, periodic_command, queue_command
 from djqueue.backends.base import OnceGuard
+from djqueue.consumer.child import FrameWriter
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.integrations.sentry import DjqueueIntegration, _monitor_schedule
 from djqueue.running.instruments import instruments
@@ -89,6 +90,15 @@ def test_what_has_failed_is_one_event_that_tells_command_message_and_attempt(que
     assert failed["exception"]["values"][-1]["type"] == "ConnectionError"
     assert failed["fingerprint"] == ["{{ default }}", charge.name]
     assert [event["transaction"] for event in sentry.of(None)].count(refuse.name) == 2
+
+
+def test_what_a_process_of_its_own_has_told_sentry_is_told_once(queue, sentry):
+    about = {"command": charge.name, "queue": "default", "message_id": "1", "attempt": 1}
+    writer = FrameWriter(None)
+    for writer.seen_by in ([], ["sentry"]):
+        record = logging.makeLogRecord({"name": "djqueue.running.reporting", "levelno": logging.ERROR, **about})
+        logging.getLogger(record.name).handle(writer.prepare(record))
+    assert [event["transaction"] for event in sentry.of(None)] == [charge.name]
 
 
 @pytest.mark.parametrize("coroutines", [0, 2])

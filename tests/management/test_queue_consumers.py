@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -57,11 +58,14 @@ class TestConsumers:
         assert head.split() == ["consumer", "state", "busy", "runs", "for", "ran", "MiB", "up", "queues"]
         assert line == "web-1:42:beef  running   2/4  charge  1m 30s  1,234   61  1h 02m  default, mail"
 
-    def test_one_that_is_gone_is_seen_and_a_release_is_shown_where_there_is_one(self, queue):
+    def test_one_that_is_gone_is_seen_and_a_release_is_shown_where_there_is_one(self, queue, monkeypatch):
         consumer(queue, "web-1:42:beef", release="2030.1")
-        consumer(queue, "web-2:43:cafe", ago=60)
+        consumer(queue, "web-2:43:cafe", ago=60, version="2.0")
+        if not queue.store.is_local:  # what it says of time is by the clock of the store
+            now = time.time
+            monkeypatch.setattr(time, "time", lambda: now() - 3600)
         head, first, second = run("queue_consumers").splitlines()
-        assert ("release" in head, "seen" in head) == (True, True)
+        assert ("release" in head, "seen" in head, "djqueue" in head, "2.0" in second) == (True, True, True, True)
         assert ("2030.1" in first, "gone" in second, "1m 00s ago" in second) == (True, True, True)
 
     def test_in_80_columns_no_line_is_longer(self, queue, monkeypatch):
@@ -79,9 +83,11 @@ class TestConsumers:
         assert max(map(len, run("queue_consumers").splitlines())) <= 80
 
     def test_all_that_is_known_of_one(self, queue):
-        consumer(queue, "web-1:42:beef", busy=1, running=[Running("01d4f3a9", charge.name, queue.now() - 5)], threads=4)
+        runs = [Running("01d4f3a9", charge.name, queue.now() - 5)]
+        consumer(queue, "web-1:42:beef", busy=1, running=runs, threads=4, version="2.0")
         page = run("queue_consumers", "--show", "42:b")
         assert "process   0, started by 0" in page
+        assert "djqueue   2.0\n" in page
         assert "workers   4 threads\n" in page
         assert page.splitlines()[-1].split() == ["01d4f3a9", charge.name, "5", "s"]
         told = json.loads(run("queue_consumers", "--show", "web-1", "--json"))

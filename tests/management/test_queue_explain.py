@@ -116,7 +116,7 @@ def test_it_is_told_if_no_live_consumer_serves_the_queue_or_knows_the_command(qu
     beat(queue, known={f"{note.name}s": ""})
     assert kinds(id) == ["unknown_command"] and only(id).advice == f"Did you mean {note.name}s?"
     beat(queue, state=consumers.QUIET)
-    assert kinds(id) == ["quiet"]
+    assert kinds(id) == ["quiet"] and only(id).advice.startswith("queue_consumers --resume web-1:42:beef")
     beat(queue, ago=60.0)
     assert kinds(id) == ["no_consumer"] and "web-1:42:beef, is silent since" in only(id).text
     queue.claim(1, owner="web-1:42:beef")

@@ -116,6 +116,18 @@ def test_a_lane_is_paused_and_resumed(queue):
     assert "neither paused nor held" in str(failure("queue_lanes", "--resume", "ship:7"))
 
 
+def test_queue_pause_and_queue_resume_do_the_same(queue):
+    put(queue, "ship:7", "s1")
+    assert run("queue_pause", "--lane", "ship:7", "-q", "default", "--reason", "no paper") == "ship:7 is paused\n"
+    assert queue.lane("ship:7").paused_reason == "no paper"
+    assert run("queue_resume", "--lane", "ship:7") == "ship:7 is resumed in 'default'\n"
+    assert "did you mean ship:7?" in str(failure("queue_pause", "--lane", "shp:7"))
+    for wrong, text in ((["--for", "1m"], "leave out --for"), (["mail"], "stands alone")):
+        error = failure("queue_pause", "--lane", "ship:7", *wrong)
+        assert (error.returncode, text in str(error)) == (2, True)
+    assert failure("queue_resume", "--lane", "ship:7", "--all").returncode == 2
+
+
 @queue_command(shard=lambda customer: customer, throttle=Throttle(5, 60))
 def ship(customer):
     raise NotImplementedError

@@ -97,6 +97,27 @@ def test_quiet_consumers_and_pauses_are_named(queue):
     ]
     texts = {one.text for one in operations.health()}
     assert "it is paused by ada (no stamps); queue_resume mail resumes it" in texts
+    operations.pause("command", charge.name, "mail")
+    assert any(f"queue_resume --command {charge.name} -q mail resumes it" in one.text for one in operations.health())
+
+
+@pytest.mark.backends("redis")
+def test_a_store_that_is_away_keeps_no_order_from_a_consumer_of_another(backend, settings, monkeypatch):
+    settings.QUEUES = backend.queues("default") | {
+        "mail": {"CLASS": "djqueue.backends.memory.MemoryQueue", "CONNECTION": {}}
+    }
+    consumer(queues["default"])
+    monkeypatch.setattr(queues["mail"].store.shared, "get", away)
+    [one] = operations.consumers(["default"])
+    assert operations.quiet(one.name) == one.name
+    with pytest.raises(ConnectionError):
+        operations.consumers()
+    with pytest.raises(ConnectionError):
+        operations.quiet("not there, as far as is known")
+    monkeypatch.setattr(queues["mail"].store.shared, "swap_many", away)
+    with pytest.raises(ConnectionError):
+        operations.pause("command", charge.name)
+    assert operations.actions(["default"], limit=1)[0].action == "pause", "it is paused in the other store"
 
 
 def test_numbers_beyond_their_limits_the_worst_first(queue):

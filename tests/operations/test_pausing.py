@@ -1,5 +1,7 @@
 """Pauses and what operators did, as they are kept and told, on each kind of store."""
 
+import json
+
 import pytest
 
 from djqueue import crontab, operations, periodic_command, queue_command, queues, schedules
@@ -124,6 +126,21 @@ def test_what_cannot_be_read_is_nothing_and_is_replaced(queue):
 
 
 @MEMORY
+def test_what_another_version_wrote_beside_or_cannot_be_read_hides_nothing(queue):
+    store = queue.store.shared
+    operations.pause("queue", "mail", by="ada")
+    record(queue, "remove", "messages", 3, by="ada")
+    odd = [1, {}, {"kind": "queue", "name": "x", "until": "soon"}, {"kind": [], "name": {}, "since": {}}]
+    store.put(
+        pauses.KEY, json.dumps([*odd, *({**one, "shade": 5} for one in json.loads(store.get(pauses.KEY)))]).encode()
+    )
+    store.put(ACTIONS, json.dumps([None, ["x"], *([*one, "more"] for one in json.loads(store.get(ACTIONS)))]).encode())
+    operations.pause("queue", "default", by="bob")
+    assert [one[1] for one in told()] == ["mail", "default"]
+    assert [one.by for one in operations.actions()] == ["bob", "ada", "ada"]
+
+
+@MEMORY
 def test_the_last_actions_are_kept_and_who_runs_the_process_is_the_default(queue, monkeypatch):
     monkeypatch.setattr("getpass.getuser", lambda: {}["no name"])
     monkeypatch.setitem(record.__globals__, "MOST", 10)
@@ -140,3 +157,12 @@ def test_an_action_that_cannot_be_recorded_is_done_all_the_same(queue, monkeypat
     monkeypatch.setattr(queue.store.shared, "swap_many", lambda *args: 1 / 0)
     record(queue, "remove", "messages", 3)
     assert "could not be recorded" in caplog.text
+
+
+@MEMORY
+def test_what_was_done_before_a_store_failed_is_recorded(queue, monkeypatch):
+    cancel, ids = queue.cancel, [charge().id for _ in range(3)]
+    monkeypatch.setattr(queue, "cancel", lambda id, *ends: 1 / 0 if id == ids[2] else cancel(id, *ends))
+    with pytest.raises(ZeroDivisionError):
+        operations.cancel(queue, ids, by="ada")
+    assert [(one.action, one.count, one.by) for one in operations.actions(limit=1)] == [("cancel", 2, "ada")]

@@ -77,7 +77,7 @@ class TestOne:
         [record] = log()
         assert (record.levelname, record.event, record.description) == ("INFO", "done", "about None")
         assert (record.message_id, record.command, record.queue, record.attempt) == (handle.id, do.name, "default", 1)
-        assert 0 < record.seconds < 10 and not hasattr(record, "reason")
+        assert 0 < record.duration < 10 and not hasattr(record, "reason")
         assert record.getMessage().startswith(f"{do.name} (about None) done (message {handle.id}, attempt 1, 0.0")
 
     @pytest.mark.parametrize("command", [do, do_async])
@@ -166,7 +166,7 @@ class TestStarted:
             limits.tick()
         [record] = log()
         assert (record.levelname, record.event, record.message_id) == ("INFO", "started", handle.id)
-        assert 1.5 <= record.seconds < 10
+        assert 1.5 <= record.duration < 10
         assert record.description == "about it"
         assert "(about it) started 1.5 s ago (message " in record.getMessage()
 

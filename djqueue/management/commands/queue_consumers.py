@@ -31,11 +31,11 @@ from djqueue.running.consumers import ConsumerRecord
 from djqueue.running.shared import shared_stores
 from djqueue.utils import counted, short_names
 
-HEAD = ("consumer", "state", "busy", "runs", "for", "ran", "MiB", "release", "up", "seen", "queues")
+HEAD = ("consumer", "state", "busy", "runs", "for", "ran", "MiB", "release", "djqueue", "up", "seen", "queues")
 RIGHT = ("busy", "for", "ran", "MiB", "up", "seen")
 RELEASE = 12
 """Characters of a release in the table."""
-SPARABLE = ("MiB", "ran", "release", "up")
+SPARABLE = ("MiB", "ran", "release", "djqueue", "up")
 """What a narrow terminal does not show, in this order; --show does."""
 CUTS = {"consumer": cut_middle, "runs": cut_start, "queues": cut_middle}
 ROLES = {"gone": "ERROR", "quiet": "WARNING", "stopping": "WARNING"}
@@ -91,15 +91,17 @@ class Command(OperatorCommand):
         elif options["json"]:
             self.stdout.write(json.dumps([asdict(one) for one in found]))
         else:
-            self._list(found)
+            with told():
+                now = next((shared.store.now() for shared in shared_stores(queues)), time.time())
+            self._list(found, now)
             if unheard := ", ".join(queue.alias for queue in queues if not _is_heard_of(queue)):
                 text = "Consumers of queues in memory, or without a store, are not heard of in other processes: "
                 self.stderr.write(text + unheard)
 
-    def _list(self, found: Sequence[ConsumerRecord]) -> None:
+    def _list(self, found: Sequence[ConsumerRecord], now: float) -> None:
         if not found:
             return self.stdout.write("There is no consumer: manage.py queue_consumer starts one.")
-        rows, width = _rows(found), width_of(self.stdout)
+        rows, width = _rows(found, now), width_of(self.stdout)
         without = _left_out(found, rows, width)
         form: Any = {"cuts": CUTS, "without": without, "spared": "consumer", "width": width}
         self.stdout.write(table(HEAD, rows, RIGHT, paint=self.paint, **form))
@@ -117,6 +119,7 @@ class Command(OperatorCommand):
             "host": one.host,
             "process": f"{one.pid}, started by {one.parent}",
             "release": one.release or NONE,
+            "djqueue": one.version or NONE,
             "queues": ", ".join(one.queues),
             "workers": counted(one.threads, "thread") + coroutines,
             "ran": counted(one.ran, "message"),
@@ -135,6 +138,7 @@ class Command(OperatorCommand):
 def _left_out(found: Sequence[ConsumerRecord], rows: list[list[str]], width: int | None) -> list[str]:
     """The columns that say nothing here, and on a narrow terminal those that one can do without."""
     without = [] if any(one.release for one in found) else ["release"]
+    without += ["djqueue"] if len({one.version for one in found}) == 1 else []
     without += ["seen"] if all(one.is_alive for one in found) else []
     for name in SPARABLE:
         if width and max(map(len, table(HEAD, rows, without=without).splitlines())) > width:
@@ -146,9 +150,8 @@ def _is_heard_of(queue: BaseQueue) -> bool:
     return any(not shared.store.is_local for shared in shared_stores([queue]))
 
 
-def _rows(found: Sequence[ConsumerRecord]) -> list[list[str]]:
-    """The cells below :data:`HEAD`."""
-    now = time.time()
+def _rows(found: Sequence[ConsumerRecord], now: float) -> list[list[str]]:
+    """The cells below :data:`HEAD`, at a moment by the clock of the store."""
     names = short_names({run.command for one in found for run in one.running})
     return [
         [
@@ -160,6 +163,7 @@ def _rows(found: Sequence[ConsumerRecord]) -> list[list[str]]:
             number(one.ran),
             f"{one.memory:,.0f}",
             cut(one.release, RELEASE) or NONE,
+            printable(one.version) or NONE,
             duration(one.at - one.started),
             f"{duration(max(0.0, now - one.at))} ago",
             printable(", ".join(one.queues)),

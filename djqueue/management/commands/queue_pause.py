@@ -1,13 +1,15 @@
-"""``django-admin queue_pause``: pause queues, a command or a schedule, for all consumers; or list what is paused."""
+"""``django-admin queue_pause``: pause queues, a command, a schedule or a lane; list what is paused."""
 
 from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
 
 from djqueue import operations
 from djqueue.management.base import OperatorCommand
@@ -19,13 +21,13 @@ HEAD = ("paused", "name", "queue", "by", "since", "until", "why")
 
 class Command(OperatorCommand):
     help = """
-        Pauses queues, a command or a schedule for all consumers, until queue_resume or for a time; without arguments,
-        shows what is paused.
+        Pauses queues, a command, a schedule or a lane for all consumers, until queue_resume or for a time; without
+        arguments, shows what is paused.
 
         Consumers notice within about a second, and what they have begun goes on. From a paused queue nothing is
         claimed. Messages of a paused command go back as often as they are claimed, later each time, and no attempt is
         counted. A paused schedule enqueues nothing; what becomes of its missed ticks says its own rule, as if no
-        consumer had run. queue_lanes pauses a lane.
+        consumer had run. queue_lanes shows the lanes, the paused ones too.
     """
     examples = """
         manage.py queue_pause                                       what is paused
@@ -33,17 +35,20 @@ class Command(OperatorCommand):
         manage.py queue_pause mail --for 30m
         manage.py queue_pause --command shop.commands.charge
         manage.py queue_pause --schedule shop.commands.digest -q mail
+        manage.py queue_pause --lane shop.commands.ship:7 --reason "out of paper"
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_what(parser)
         parser.add_argument("--reason", metavar="TEXT", default="", help="why, for others who see the pause")
         parser.add_argument("--for", type=span, dest="for_", metavar="AGE", help="end it by itself after 90s, 30m, 12h")
-        parser.add_argument("--force", action="store_true", help="also a command or a schedule that is not known here")
+        parser.add_argument("--force", action="store_true", help="also what is not known here, but no queue")
         parser.add_argument("--json", action="store_true", help="what is paused, as JSON: a list of objects")
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = what(options)
+        if options["lane"] is not None:
+            return self._pause_lane(options)
         if not wanted:
             return self._list(options["queue"], options["json"])
         _refuse_local(options["queues"] or ([options["queue"]] if options["queue"] else None))
@@ -53,6 +58,12 @@ class Command(OperatorCommand):
                 is_new = operations.pause(kind, name, options["queue"], **how)
             now = "is paused" if is_new else "was paused already"
             self.stdout.write(f"{kind.capitalize()} {printable(name)} {now}")
+
+    def _pause_lane(self, options: dict[str, Any]) -> None:
+        if options["for_"] is not None:
+            raise CommandError("A lane is paused until it is resumed: leave out --for.", returncode=2)
+        force = ["--force"] if options["force"] else []
+        change_lane(self, options, "--pause", [f"--reason={options['reason']}", *force])
 
     def _list(self, alias: str | None, as_json: bool) -> None:
         with told():
@@ -72,7 +83,8 @@ def add_what(parser: ArgumentParser) -> None:
     add("queues", nargs="*", metavar="queue", help="the alias of a queue")
     add("--command", metavar="NAME", help="this command: its full name")
     add("--schedule", metavar="NAME", help="this schedule: of a periodic command its full name")
-    add("-q", "--queue", metavar="ALIAS", help="with --command or --schedule: only in this queue (default: all)")
+    add("--lane", metavar="NAME", help="this lane, as queue_lanes shows it; nothing else beside")
+    add("-q", "--queue", metavar="ALIAS", help="with one of these: only in this queue (default: all)")
 
 
 def what(options: dict[str, Any]) -> list[tuple[str, str]]:
@@ -80,7 +92,15 @@ def what(options: dict[str, Any]) -> list[tuple[str, str]]:
     named = [(kind, options[kind]) for kind in (COMMAND, SCHEDULE) if options[kind] is not None]
     if options["queue"] and options["queues"]:
         raise CommandError("-q says where a command or a schedule is meant: name queues without it.", returncode=2)
+    if options["lane"] is not None and (named or options["queues"]):
+        raise CommandError("--lane stands alone, but for -q: name the rest in a call of its own.", returncode=2)
     return [*((QUEUE, alias) for alias in dict.fromkeys(options["queues"])), *named]
+
+
+def change_lane(command: BaseCommand, options: dict[str, Any], verb: str, more: Sequence[str] = ()) -> None:
+    """Have queue_lanes pause or resume the lane that is meant."""
+    where = [f"--queue={options['queue']}"] if options["queue"] else []
+    call_command("queue_lanes", f"{verb}={options['lane']}", *where, *more, stdout=command.stdout)
 
 
 def _refuse_local(aliases: list[str] | None) -> None:

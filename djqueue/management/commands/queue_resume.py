@@ -9,15 +9,16 @@ from django.core.management.base import CommandError
 
 from djqueue import operations
 from djqueue.management.base import OperatorCommand
-from djqueue.management.commands.queue_pause import add_what, what
+from djqueue.management.commands.queue_pause import add_what, change_lane, what
 from djqueue.management.tables import printable, told
 
 
 class Command(OperatorCommand):
-    help = "Resumes queues, a command or a schedule that queue_pause has paused. queue_lanes resumes a lane."
+    help = "Resumes queues, a command, a schedule or a lane that queue_pause has paused."
     examples = """
         manage.py queue_resume mail slow
         manage.py queue_resume --command shop.commands.charge
+        manage.py queue_resume --lane shop.commands.ship:7
         manage.py queue_resume --all
     """
 
@@ -27,8 +28,10 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = [(kind, name, options["queue"]) for kind, name in what(options)]
-        if bool(wanted) == options["all"]:
-            raise CommandError("Name queues, a --command or a --schedule, or else give --all.", returncode=2)
+        if bool(wanted or options["lane"] is not None) == options["all"]:
+            raise CommandError("Name queues, a --command, a --schedule or a --lane, or else give --all.", returncode=2)
+        if options["lane"] is not None:
+            return change_lane(self, options, "--resume")
         with told():
             if options["all"]:
                 wanted = [(one.kind, one.name, one.queue or None) for one in operations.pauses()]

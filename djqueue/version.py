@@ -1,0 +1,3 @@
+"""The version of djqueue."""
+
+VERSION = "0.1.0"
