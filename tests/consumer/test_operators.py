@@ -157,8 +157,8 @@ def test_of_two_that_begin_at_once_none_is_left_out(queue, clock, monkeypatch):
     first, second = opened(queue), opened(queue)
     write = consumers.write
 
-    def together(store, record):
-        write(store, record)
+    def together(store, record, facts):
+        write(store, record, facts)
         monkeypatch.setattr(consumers, "write", write)
         tick(second)
 
