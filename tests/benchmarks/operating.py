@@ -302,7 +302,7 @@ def changes(queue) -> Iterator[tuple[str, Callable[[], object]]]:
         return out.getvalue().strip().splitlines()[-1]
 
     for words in (
-        ("queue_messages", "cancel", f"--command={COMMANDS[1]}", f"--command={COMMANDS[1]}"),
+        ("queue_messages", "cancel", f"--command={COMMANDS[1]}"),
         ("queue_messages", "remove", f"--command={COMMANDS[2]}"),
         ("queue_messages", "reprioritise", "--priority=5", f"--command={COMMANDS[3]}"),
         ("queue_messages", "run-now", "--all"),

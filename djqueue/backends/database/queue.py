@@ -605,6 +605,15 @@ class DatabaseQueue(LeasedQueue):
             lane = page[-1][0]
         return [record_of(row, self._lifo, names[row[15]]) for row in rows[:limit]]
 
+    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        if self.failed is None:  # a failed queue has no lanes
+            return []
+        self._db.run(self._db.sql.promote)
+        self._settle_in()
+        place = [int(part) for part in after.split(".", 3)[:3]] if after else []
+        rows = self._db.run(self._db.sql.peek, [number_of(name)], limit, place)
+        return [record_of(row, self._lifo, name) for row in rows]
+
     def flush(self) -> None:
         while self._db.run(self._db.sql.flush):
             pass

@@ -484,6 +484,12 @@ class MemoryQueue(LeasedQueue):
             found = [self._record(self._items[name]) for name in names]
             return found + self._in_lanes((IN_LANES,), limit - len(found)) if state == READY else found
 
+    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        with self._lock:
+            self._promote(self.now())
+            found = self._in_lanes(tuple(json.loads(after)) if after else (IN_LANES, name), limit)
+            return [record for record in found if record.entry.lane == name]
+
     def _in_lanes(self, cursor: tuple, limit: int) -> list[Record]:
         """What waits in lanes, lane by lane."""
         keys = {(IN_LANES, item.entry.lane, *item.key()): item for item in self._lanes.items()}
