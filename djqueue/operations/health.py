@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -63,19 +63,20 @@ def health(
     failed: Limit = NONE,
     least_consumers: int = 1,
     gone_for: float = GONE_LATELY,
+    counts: Mapping[str, QueueStats] | None = None,
 ) -> list[Problem]:
     """What is wrong with these queues (all by default), the worst first; nothing if all is well.
 
     ``backlog`` limits how many messages are ready, ``age`` for how many seconds the oldest one has been, ``failed`` how
     many are in the failed queue. ``least_consumers`` are to be alive for each queue; 0 asks for none. A consumer that
-    is gone is a problem for ``gone_for`` seconds.
+    is gone is a problem for ``gone_for`` seconds. ``counts``, by alias, are those of queues that were just asked.
     """
     queues = chosen(aliases)
     problems: list[Problem] = []
     away: list[BaseQueue] = []
     for queue in queues:
         try:
-            problems += _of_counts(queue, queue.stats(), (backlog, age, failed))
+            problems += _of_counts(queue, (counts or {}).get(queue.alias) or queue.stats(), (backlog, age, failed))
         except Exception as error:
             problems.append(_unreachable(queue, error))
             away.append(queue)

@@ -112,7 +112,10 @@ def beside(queue, count: int) -> None:
     known = dict.fromkeys([*COMMANDS, RARE], "0123456789abcdef")
     consumers.write_commands(store, known)
     for number in range(CONSUMERS):
-        name, running = f"web-{number}:{1000 + number}:abc", [Running(str(one), COMMANDS[one], 1.0) for one in range(10)]
+        name, running = (
+            f"web-{number}:{1000 + number}:abc",
+            [Running(str(one), COMMANDS[one], 1.0) for one in range(10)],
+        )
         facts = {"threads": 10, "busy": 10, "running": running, "commands": consumers.digest_of(known)}
         consumers.enter(store, name)
         consumers.write(store, ConsumerRecord(name=name, host=f"web-{number}", queues=(queue.base_name,), **facts))
@@ -296,6 +299,7 @@ def _metrics() -> str:
 
 def changes(queue) -> Iterator[tuple[str, Callable[[], object]]]:
     """Each of a tenth of what waits, or of all that failed; each can be done once."""
+
     def run(*words: str) -> str:
         out = StringIO()
         call_command(*words, "--no-input", stdout=out, stderr=out)

@@ -862,11 +862,10 @@ class Dialect:
         """
         due, later = (f"state = {state} AND sort_key = 0 AND sort_at" for state in (text.DELAYED, text.LATER))
         mine = "FROM djqueue_message WHERE queue = %(queue)s AND"
-        counts = ", ".join(
+        ready, *counts = (
             f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
             for which in (
                 f"{mine} state = 0",
-                self.in_lanes,
                 f"{mine} {due} < NOW",
                 f"{mine} {later} < NOW",
                 f"{mine} {due} >= NOW",
@@ -878,9 +877,11 @@ class Dialect:
         )
         names = ", ".join(f"%(k{number})s" for number in range(len(counters)))
         sql = (
-            f"SELECT {counts}, (SELECT sum({text.COUNTED}) FROM djqueue_fact WHERE name IN ({names})), NOW, "
+            f"SELECT {ready}, laned.many, {', '.join(counts)}, "
+            f"(SELECT sum({text.COUNTED}) FROM djqueue_fact WHERE name IN ({names})), NOW, "
             f"(SELECT min(sort_at) {mine} {due} < NOW), (SELECT min(sort_at) {mine} {later} < NOW), "
-            f"({text.OLDEST}), (SELECT min(sort_at) FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x)"
+            f"({text.OLDEST}), laned.oldest FROM (SELECT count(*) AS many, min(sort_at) AS oldest "
+            f"FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x) laned"
         )
         return self.rows(sql, {"queue": self.queue, "failed": failed} | {f"k{i}": k for i, k in enumerate(counters)})[0]
 
