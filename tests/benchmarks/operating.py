@@ -29,8 +29,6 @@ TRACEBACK = "\n".join(f'  File "/srv/shop/commands.py", line {line}, in send\n  
 GATE = '{"o":1}'
 RUNNING = 500
 CONSUMERS = 50
-EVERY = 30
-"""Of so many schedules one has ticked a while ago, and its message is waiting."""
 
 
 class Sizes(NamedTuple):
@@ -84,12 +82,13 @@ def remember(queue, count: int, now: float) -> None:
     """A history, of which one in fifty has failed."""
     from djqueue.messages.envelope import new_id
 
+    def record(number: int) -> bytes:
+        how, error = ("done", "") if number % 50 else ("failed", "KeyError")
+        at = f"{int((now - count + number) * 1e6):016}\t{how}\t1\t{int(now * 1e6)}\t2000"
+        return f"{at}\tweb-1:1:abc\t{COMMANDS[number % 20]}\t{error}\t".encode()
+
     for start in range(0, count, 200):
-        records = [
-            f"{int((now - count + start + at) * 1e6):016}\t{'done' if at % 50 else 'failed'}\t1\t{int(now * 1e6)}\t2000\t"
-            f"web-1:1:abc\t{COMMANDS[at % 20]}\t{'' if at % 50 else 'KeyError'}\t".encode()
-            for at in range(min(200, count - start))
-        ]
+        records = [record(number) for number in range(start, min(start + 200, count))]
         queue.remember([new_id() for _ in records], records)
 
 
@@ -112,17 +111,14 @@ def beside(queue, count: int) -> None:
     known = dict.fromkeys([*COMMANDS, RARE], "0123456789abcdef")
     consumers.write_commands(store, known)
     for number in range(CONSUMERS):
-        name, running = (
-            f"web-{number}:{1000 + number}:abc",
-            [Running(str(one), COMMANDS[one], 1.0) for one in range(10)],
-        )
+        name = f"web-{number}:{1000 + number}:abc"
+        running = [Running(str(one), COMMANDS[one], 1.0) for one in range(10)]
         facts = {"threads": 10, "busy": 10, "running": running, "commands": consumers.digest_of(known)}
         consumers.enter(store, name)
         consumers.write(store, ConsumerRecord(name=name, host=f"web-{number}", queues=(queue.base_name,), **facts))
     for number in range(count):
         schedules.add(f"schedule {number:05}", noted, args=(number, "text"), every=3600 + number)
-        if number % EVERY == 0:
-            queue.store.put(f"last:schedule:schedule {number:05}", b"2020-01-01T00:00:00+00:00", DAY)
+        queue.store.put(f"last:schedule:schedule {number:05}", b"2020-01-01T00:00:00+00:00", DAY)
 
 
 def beat(queue) -> None:
@@ -260,7 +256,7 @@ def commands(queue) -> Iterator[tuple[str, Callable[[], object]]]:
         out = StringIO()
         try:
             call_command(*words, stdout=out, stderr=out)
-        except CommandError as error:
+        except (CommandError, SystemExit) as error:
             out.write(str(error))
         return out.getvalue().rpartition("\n")[0][-60:] or out.getvalue()[-60:]
 
@@ -302,7 +298,7 @@ def changes(queue) -> Iterator[tuple[str, Callable[[], object]]]:
 
     def run(*words: str) -> str:
         out = StringIO()
-        call_command(*words, "--no-input", stdout=out, stderr=out)
+        call_command(*words, *(() if words[0] == "queue_errors" else ("--no-input",)), stdout=out, stderr=out)
         return out.getvalue().strip().splitlines()[-1]
 
     for words in (

@@ -1180,25 +1180,7 @@ FROM (
 
 SELECT (
     SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0 LIMIT 100000) x
-),
-    (
-        SELECT count(*)
-        FROM (
-            SELECT 1
-            FROM (
-                SELECT number
-                FROM djqueue_lane
-                WHERE queue = %(queue)s
-                UNION
-                SELECT number
-                FROM djqueue_ticket
-                WHERE queue = %(queue)s
-            ) l
-            STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
-              AND m.state = l.number
-            LIMIT 100000
-        ) x
-    ),
+), laned.many,
     (
         SELECT count(*)
         FROM (
@@ -1319,25 +1301,25 @@ SELECT (
             )
         )
         FROM p
-    ),
-    (
-        SELECT min(sort_at)
+    ), laned.oldest
+FROM (
+    SELECT count(*) AS many, min(sort_at) AS oldest
+    FROM (
+        SELECT m.sort_at
         FROM (
-            SELECT m.sort_at
-            FROM (
-                SELECT number
-                FROM djqueue_lane
-                WHERE queue = %(queue)s
-                UNION
-                SELECT number
-                FROM djqueue_ticket
-                WHERE queue = %(queue)s
-            ) l
-            STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
-              AND m.state = l.number
-            LIMIT 100000
-        ) x
-    );
+            SELECT number
+            FROM djqueue_lane
+            WHERE queue = %(queue)s
+            UNION
+            SELECT number
+            FROM djqueue_ticket
+            WHERE queue = %(queue)s
+        ) l
+        STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
+          AND m.state = l.number
+        LIMIT 100000
+    ) x
+) laned;
 
 
 -- length

@@ -1430,30 +1430,7 @@ FROM (
 
 SELECT (
     SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0 LIMIT 100000) x
-),
-    (
-        SELECT count(*)
-        FROM (
-            SELECT 1
-            FROM (
-                SELECT number
-                FROM djqueue_lane
-                WHERE queue = %(queue)s
-                UNION
-                SELECT number
-                FROM djqueue_ticket
-                WHERE queue = %(queue)s
-            ) l
-            CROSS JOIN LATERAL (
-                SELECT sort_at
-                FROM djqueue_message
-                WHERE queue = %(queue)s
-                  AND state = l.number
-                ORDER BY sort_key, sort_at, seq OFFSET 0
-            ) m
-            LIMIT 100000
-        ) x
-    ),
+), laned.many,
     (
         SELECT count(*)
         FROM (
@@ -1574,30 +1551,30 @@ SELECT (
             )
         )
         FROM p
-    ),
-    (
-        SELECT min(sort_at)
+    ), laned.oldest
+FROM (
+    SELECT count(*) AS many, min(sort_at) AS oldest
+    FROM (
+        SELECT m.sort_at
         FROM (
-            SELECT m.sort_at
-            FROM (
-                SELECT number
-                FROM djqueue_lane
-                WHERE queue = %(queue)s
-                UNION
-                SELECT number
-                FROM djqueue_ticket
-                WHERE queue = %(queue)s
-            ) l
-            CROSS JOIN LATERAL (
-                SELECT sort_at
-                FROM djqueue_message
-                WHERE queue = %(queue)s
-                  AND state = l.number
-                ORDER BY sort_key, sort_at, seq OFFSET 0
-            ) m
-            LIMIT 100000
-        ) x
-    );
+            SELECT number
+            FROM djqueue_lane
+            WHERE queue = %(queue)s
+            UNION
+            SELECT number
+            FROM djqueue_ticket
+            WHERE queue = %(queue)s
+        ) l
+        CROSS JOIN LATERAL (
+            SELECT sort_at
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = l.number
+            ORDER BY sort_key, sort_at, seq OFFSET 0
+        ) m
+        LIMIT 100000
+    ) x
+) laned;
 
 
 -- length
