@@ -59,7 +59,16 @@ from djqueue.backends.database.rows import (
     token_of,
 )
 from djqueue.backends.database.session import Database
-from djqueue.backends.database.sql.dialect import CAP, ClaimResult, Completion, Dialect, Glance, Payment, joined
+from djqueue.backends.database.sql.dialect import (
+    CAP,
+    LANE_CAP,
+    ClaimResult,
+    Completion,
+    Dialect,
+    Glance,
+    Payment,
+    joined,
+)
 from djqueue.backends.database.sql.text import ALL, NONE
 from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
 from djqueue.backends.entries import (
@@ -658,12 +667,12 @@ class DatabaseQueue(LeasedQueue):
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         self._settle_in()
         rows = self._db.run(self._db.sql.lane_rows, "name > %s ORDER BY name LIMIT %s", [after or "", limit])
-        return [lane_record_of(row, waiting) for row, waiting in rows]
+        return [lane_record_of(row, waiting, LANE_CAP) for row, waiting in rows]
 
     def lane(self, name: str) -> LaneRecord | None:
         self._settle_in()
         rows = self._db.run(self._db.sql.lane_rows, "name = %s", [name])
-        return next((lane_record_of(row, waiting) for row, waiting in rows), None)
+        return next((lane_record_of(row, waiting, LANE_CAP) for row, waiting in rows), None)
 
     def pause_lane(self, name: str, why: str) -> None:
         """Raises ValueError for a name that no lane can have."""

@@ -285,6 +285,7 @@ CASES: dict[str, Case] = {
     "peek: ready": on("peek", READY, prepare=ids),
     "peek: ready, behind a cursor": peek_behind,
     "peek: ready, in lanes": on("peek", READY, prepare=laned),
+    "peek_lane": on("peek_lane", "lane", prepare=laned),
     "peek: delayed": on("peek", DELAYED, prepare=ids),
     "stats": on("stats"),
     "length": on("__len__"),

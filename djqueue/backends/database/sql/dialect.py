@@ -26,6 +26,8 @@ NAMED = re.compile(r"%\((\w+)\)s")
 """A named parameter."""
 CAP = 100_000
 """Counting stops here."""
+LANE_CAP = 10_000
+"""Counting what waits in a lane stops here."""
 CHUNK = 5000
 """The most rows that one statement of a flush deletes."""
 PAGE = 1000
@@ -843,10 +845,17 @@ class Dialect:
         """Lanes: their row of LANE, and how many wait in each."""
         sql = f"SELECT {text.LANE} FROM djqueue_lane WHERE queue = %s AND {condition}"
         rows = self.rows(sql, [self.queue, *params])
-        states = ", ".join(str(number_of(row[1])) for row in rows)
-        sql = f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({states}) GROUP BY state"
-        counts = dict(self.rows(sql, [self.queue])) if rows else {}
-        return [(row, counts.get(number_of(row[1]), 0)) for row in rows]
+        counts = self._waiting([number_of(row[1]) for row in rows])
+        return [(row, counts[number_of(row[1])]) for row in rows]
+
+    def _waiting(self, numbers: Sequence[int]) -> dict[int, int]:
+        """How many wait in each of these lanes, up to LANE_CAP: a count for each, as one for all may read the table."""
+        which = f"FROM djqueue_message WHERE queue = %(queue)s AND state = {{0}} LIMIT {LANE_CAP}"
+        part = f"SELECT {{0}} AS state, (SELECT count(*) FROM (SELECT 1 {which}) x) AS waiting"
+        counts: dict[int, int] = {}
+        for some in slices(numbers, TOGETHER):
+            counts |= dict(self.rows(" UNION ALL ".join(part.format(one) for one in some), {"queue": self.queue}))
+        return counts
 
     def length(self) -> int:
         sql = (

@@ -921,6 +921,24 @@ ORDER BY sort_key, sort_at, seq LIMIT %(limit)s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 
 
+-- peek_lane
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+-- SELECT as in: claim: from a lane, to which something came
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
+-- SELECT as in: claim: from a lane, to which something came
+-- WITH as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+-- SELECT as in: peek: ready, in lanes
+
+
 -- peek: delayed
 
 -- UPDATE as in: claim: one is delayed and due
@@ -1343,7 +1361,11 @@ FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
 ORDER BY name LIMIT %s;
-SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+SELECT :lane AS state,
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = :lane LIMIT 10000) x
+    ) AS waiting;
 
 
 -- lane
@@ -1364,7 +1386,7 @@ SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
-SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+-- SELECT as in: lanes
 
 
 -- pause_lane
