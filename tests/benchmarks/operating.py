@@ -348,7 +348,7 @@ def main(steps: str, *numbers: str) -> None:
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             found = meter.cost(call) if kind is not changes else meter._once(call)
             grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) // 1024
-            print(json.dumps({"name": name, **found, "memory": grown}), flush=True)
+            print(json.dumps({"name": name, **found, "memory": grown, "is_change": kind is changes}), flush=True)
 
 
 def analyse(queue) -> None:

@@ -595,7 +595,7 @@ def test_a_busy_consumer_reads_no_index_whole_though_the_queue_was_empty_when_it
 
 
 def test_counting_what_waits_in_a_lane_stops_at_a_cap(queue, monkeypatch):
-    for module in ("sql.dialect", "queue"):
+    for module in ("sql.dialect", "sql.postgresql", "queue"):
         monkeypatch.setattr(f"djqueue.backends.database.{module}.LANE_CAP", 3)
     gate = Gate(ordered=True).written()
     queue.put([entry(lane=lane, gate=gate) for lane in [*["long"] * 5, *["short"] * 2]])

@@ -845,10 +845,10 @@ class Dialect:
         """Lanes: their row of LANE, and how many wait in each."""
         sql = f"SELECT {text.LANE} FROM djqueue_lane WHERE queue = %s AND {condition}"
         rows = self.rows(sql, [self.queue, *params])
-        counts = self._waiting([number_of(row[1]) for row in rows])
+        counts = self.waiting_in([number_of(row[1]) for row in rows])
         return [(row, counts[number_of(row[1])]) for row in rows]
 
-    def _waiting(self, numbers: Sequence[int]) -> dict[int, int]:
+    def waiting_in(self, numbers: Sequence[int]) -> dict[int, int]:
         """How many wait in each of these lanes, up to LANE_CAP: a count for each, as one for all may read the table."""
         which = f"FROM djqueue_message WHERE queue = %(queue)s AND state = {{0}} LIMIT {LANE_CAP}"
         part = f"SELECT {{0}} AS state, (SELECT count(*) FROM (SELECT 1 {which}) x) AS waiting"

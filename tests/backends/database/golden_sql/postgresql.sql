@@ -1866,11 +1866,18 @@ FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
 ORDER BY name LIMIT %s;
-SELECT :lane AS state,
+SELECT l.number,
     (
         SELECT count(*)
-        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = :lane LIMIT 10000) x
-    ) AS waiting;
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %s
+              AND state = l.number
+            ORDER BY sort_key, sort_at, seq LIMIT 10000
+        ) x
+    )
+FROM unnest(%s::bigint[]) l (number);
 
 
 -- lane
