@@ -204,11 +204,7 @@ class Meter:
 
 
 def pages(queue) -> Iterator[tuple[str, Callable[[], object]]]:
-    from django.contrib.auth.models import User
-    from django.test import Client
-
-    browser = Client()
-    browser.force_login(User.objects.create(username=f"boss{random.random()}", is_staff=True, is_superuser=True))
+    browser = boss()
 
     def load(address: str, query: dict[str, str]) -> str:
         answer = browser.get(f"{ROOT}{address}?{urlencode(query)}")
@@ -234,6 +230,16 @@ def pages(queue) -> Iterator[tuple[str, Callable[[], object]]]:
         ("Commands", "commands/", {}),
     ):
         yield f"page {words}", lambda address=address, query=query: load(address, query)
+
+
+def boss():
+    """A browser of someone who may do all."""
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    browser = Client()
+    browser.force_login(User.objects.create(username=f"boss{random.random()}", is_staff=True, is_superuser=True))
+    return browser
 
 
 def filters(queue) -> list[tuple[str, dict[str, str]]]:
@@ -294,7 +300,16 @@ def _metrics() -> str:
 
 
 def changes(queue) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Each of a tenth of what waits, or of all that failed; each can be done once."""
+    """Each of a part of what waits, or of what has failed; each can be done once."""
+    browser = boss()
+
+    def submit(action: str, **query: str) -> str:
+        said = {"which": "all", "action": action, "confirmed": "1", **query}
+        assert browser.post(f"{ROOT}messages/act/", said).status_code == 302, action
+        return ""
+
+    for action, query in (("requeue", {"state": "failed"}), ("cancel", {}), ("remove", {"state": "ready"})):
+        yield f"page: {action} all that match", lambda action=action, query=query: submit(action, **query)
 
     def run(*words: str) -> str:
         out = StringIO()
@@ -302,7 +317,7 @@ def changes(queue) -> Iterator[tuple[str, Callable[[], object]]]:
         return out.getvalue().strip().splitlines()[-1]
 
     for words in (
-        ("queue_messages", "cancel", f"--command={COMMANDS[1]}"),
+        ("queue_messages", "cancel", f"--command={COMMANDS[1]}", "--state=delayed"),
         ("queue_messages", "remove", f"--command={COMMANDS[2]}"),
         ("queue_messages", "reprioritise", "--priority=5", f"--command={COMMANDS[3]}"),
         ("queue_messages", "run-now", "--all"),
