@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 
 from djqueue.dashboard.site import Site
 from djqueue.management.tables import told
-from djqueue.operations.schedules import schedules
+from djqueue.operations.schedules import known_schedules, seen
 
 MOST_SHOWN = 50
 
@@ -16,7 +16,8 @@ MOST_SHOWN = 50
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     name = request.GET.get("name", "").strip()
     with told():
-        found = [one for one in schedules() if name.casefold() in one.name.casefold()]
-    found.sort(key=lambda one: (one.next or inf, one.name))
-    context = {"name": name, "schedules": found[:MOST_SHOWN], "more": max(0, len(found) - MOST_SHOWN)}
+        found = [one for one in known_schedules() if name.casefold() in one.name.casefold()]
+        found.sort(key=lambda one: (one.next or inf, one.name))
+        shown = seen(found[:MOST_SHOWN])
+    context = {"name": name, "schedules": shown, "more": max(0, len(found) - MOST_SHOWN)}
     return site.show(request, "schedules", context)

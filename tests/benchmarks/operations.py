@@ -29,8 +29,8 @@ from tests.support import servers  # noqa: E402
 BACKENDS = ("postgres", "redis")
 SIZES = {"waiting": 1_000_000, "failed": 100_000, "lanes": 10_000, "schedules": 1_000, "history": 100_000}
 STEPS = "fill,look,change"
-READS_ALL = ("queue_errors list --exception", "queue_errors summary")
-"""What reads all that has failed, and says so."""
+READS_ALL = ("queue_errors list --exception", "queue_errors summary", "queue_history --command", "queue_history --id")
+"""Searches through all that has failed, or through the whole history."""
 
 
 def measure(backend: str, sizes: list[int]) -> Iterator[dict]:
