@@ -2,7 +2,7 @@
 PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test test-all lint format docs screenshots conformance bench-quick race scale
+.PHONY: help demo test test-all lint format docs screenshots conformance bench-quick bench-operations race scale
 
 help:
 	@$(DEV) --help
@@ -19,5 +19,5 @@ race:
 scale:
 	@$(DEV) scale $(if $(filter-out 0,$(WRITE)),--write)
 
-test test-all lint format docs screenshots conformance:
+test test-all lint format docs screenshots conformance bench-operations:
 	@$(DEV) $@

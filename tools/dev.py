@@ -121,6 +121,13 @@ def scale(write: bool):
     hand_over(python, "tests/benchmarks/scale.py", "--full", *(["--save"] if write else []))
 
 
+def bench_operations():
+    """Measure what operators' pages and commands cost where a million messages wait."""
+    need("tests/benchmarks/operations.py")
+    apt.ensure(servers)
+    hand_over(venvs.ensure(VENV, "test"), "tests/benchmarks/operations.py")
+
+
 def conformance():
     """The conformance suite on djqueue and other backends of Django's tasks; the outcome goes into docs."""
     apt.ensure(servers)
@@ -310,6 +317,7 @@ TASKS = {
     "format": format_code,
     "docs": docs,
     "screenshots": screenshots,
+    "bench-operations": bench_operations,
     "conformance": conformance,
 }
 

@@ -186,6 +186,8 @@ class LaneRecord:
     """The gate as text, by :meth:`Gate.written`."""
     cursor: str = ""
     """Pass this as ``after`` to go on behind this record."""
+    capped: int | None = None
+    """Counting what waits stopped here: at least so many wait."""
 
 
 def log_extra(queue_alias: str, entry: Entry, **more: object) -> dict[str, object]:

@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from typing import Any, Self
 
@@ -576,10 +576,11 @@ class QueueVerbs:
 
     def walk(self, state: str, most: float = inf) -> Iterator[Record]:
         """Up to ``most`` records of one state, looked at page by page."""
-        after = None
-        while most > 0 and (page := self.peek(state, int(min(PAGE, most)), after)):
-            yield from page
-            most, after = most - len(page), page[-1].cursor
+        return _paged(partial(self.peek, state), most)
+
+    def walk_lane(self, name: str, most: float = inf) -> Iterator[Record]:
+        """Up to ``most`` records of what waits in a lane, looked at page by page."""
+        return _paged(partial(self.peek_lane, name), most)
 
     def newest(self, limit: int = 50) -> list[Record]:
         """Up to ``limit`` records of what is ready and in no lane, the last of their order first.
@@ -604,6 +605,13 @@ class QueueVerbs:
         """What is known of a lane, if anything is."""
         raise self._cannot("lane")
 
+    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        """Up to ``limit`` records of what waits in a lane and is due, the first to leave first, behind ``after``.
+
+        Its cost does not depend on what waits elsewhere. A lane that is not known has none.
+        """
+        raise self._cannot("peek_lane")
+
     def pause_lane(self, name: str, why: str) -> None:
         """Let nothing more leave a lane until :meth:`resume_lane`; what has left it goes on."""
         raise self._cannot("pause_lane")
@@ -615,6 +623,13 @@ class QueueVerbs:
     def _cannot(self, verb: str) -> NotSupported:
         own = type(self).__name__
         return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
+
+
+def _paged(peek: Callable[[int, str | None], list[Record]], most: float) -> Iterator[Record]:
+    after = None
+    while most > 0 and (page := peek(int(min(PAGE, most)), after)):
+        yield from page
+        most, after = most - len(page), page[-1].cursor
 
 
 class Unanswered:

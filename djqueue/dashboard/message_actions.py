@@ -23,6 +23,8 @@ from djqueue.wiring import queues as all_queues
 
 MOST_CHANGED = 10_000
 """Messages that one form changes."""
+MOST_ONE_BY_ONE = 500
+"""The same, where each message takes some statements of its own."""
 MOST_LOOKED_AT = 50_000
 """Messages that are looked at to find these."""
 
@@ -43,13 +45,22 @@ class Action(NamedTuple):
     """Whether it is confirmed even for one message."""
     field: str = ""
     """What it has to be given: ``priority`` or ``to``."""
+    most: int = MOST_CHANGED
+    """How many messages one form changes."""
 
 
 ACTIONS = {
     "requeue": Action("Retry", "retried", "retry", (FAILED,), messages.requeue, "Retry {}?"),
     "run_now": Action("Run now", "due now", "run", (DELAYED,), messages.run_now, "Run {} now?"),
     "cancel": Action(
-        "Cancel", "cancelled, or asked to stop", "remove", (*WAITING, RUNNING), messages.cancel, "Cancel {}?", asks=True
+        "Cancel",
+        "cancelled, or asked to stop",
+        "remove",
+        (*WAITING, RUNNING),
+        messages.cancel,
+        "Cancel {}?",
+        asks=True,
+        most=MOST_ONE_BY_ONE,
     ),
     "remove": Action(
         "Remove", "removed", "remove", (*WAITING, FAILED), messages.remove, "Remove {}, without a trace?", asks=True
@@ -73,6 +84,7 @@ ACTIONS = {
         "Move {} to another queue?",
         asks=True,
         field="to",
+        most=MOST_ONE_BY_ONE,
     ),
 }
 Chosen = dict[str, list[str]]
@@ -106,7 +118,7 @@ def _chosen(request: HttpRequest, action: Action) -> tuple[Chosen, str]:
         wanted = asked(request.POST)
         states = [state for state in wanted.selection.states if state in action.states]
         selection = wanted.selection._replace(states=states)
-        found = paging.page(selection, size=MOST_CHANGED, most=MOST_LOOKED_AT)
+        found = paging.page(selection, size=action.most, most=MOST_LOOKED_AT)
         return _by_queue((one.queue, one.id) for one in found.messages), wanted.words
     named = _by_queue(filter(None, map(_named, request.POST.getlist("message"))))
     ids = [id for some in named.values() for id in some]
@@ -143,7 +155,7 @@ def _confirmation(site: Site, request: HttpRequest, action: Action, chosen: Chos
         "question": action.question.format(counted(count, "message")),
         "what": what if what != counted(count, "message") else "",
         "where": {alias: len(ids) for alias, ids in chosen.items()},
-        "is_capped": count >= MOST_CHANGED,
+        "is_capped": count >= action.most,
         "field": action.field,
         "aliases": [alias for alias in all_queues if _can(alias)],
         "hidden": _hidden(request.POST),

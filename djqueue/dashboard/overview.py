@@ -77,7 +77,8 @@ def _context(queues: Sequence[Seen], alive: Sequence[ConsumerRecord], asked: Seq
 
 def _problems(asked: Sequence[str], queues: Sequence[Seen]) -> list[Problem]:
     away = [Problem(2, one.alias, "store", f"it cannot be asked: {one.problem}") for one in queues if one.problem]
-    return away + (health(asked, age=AGE, failed=FAILED) if asked else [])
+    counts = {one.alias: one.stats for one in queues if one.stats is not None}
+    return away + (health(asked, age=AGE, failed=FAILED, counts=counts) if asked else [])
 
 
 def _shown(one: Problem) -> tuple[str, Problem, str, str]:

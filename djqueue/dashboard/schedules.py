@@ -13,7 +13,7 @@ from djqueue.dashboard.schedule_form import ScheduleForm
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
 from djqueue.management.tables import told
-from djqueue.operations.schedules import refuse_declared, schedules
+from djqueue.operations.schedules import known_schedules, refuse_declared, seen
 from djqueue.registry import registry
 from djqueue.schedules import Schedule, named
 from djqueue.wiring import queues as all_queues
@@ -26,9 +26,10 @@ MOST_NAMED = 500
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     name = request.GET.get("name", "").strip()
     with told():
-        found = [one for one in schedules() if name.casefold() in one.name.casefold()]
-    found.sort(key=lambda one: (one.next or inf, one.name))
-    context = {"name": name, "schedules": found[:MOST_SHOWN], "more": max(0, len(found) - MOST_SHOWN)}
+        found = [one for one in known_schedules() if name.casefold() in one.name.casefold()]
+        found.sort(key=lambda one: (one.next or inf, one.name))
+        shown = seen(found[:MOST_SHOWN])
+    context = {"name": name, "schedules": shown, "more": max(0, len(found) - MOST_SHOWN)}
     return site.show(request, "schedules", context)
 
 

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from djqueue.backends.base import BaseQueue, Entry, LaneRecord
-from djqueue.backends.entries import DELAYED, FAILED, READY, Lease, QueueStats
+from djqueue.backends.entries import DELAYED, FAILED, Lease, QueueStats
 from djqueue.backends.items import MARK
 from djqueue.discovery import is_discovered
 from djqueue.exceptions import InvalidMessage, NoResult, UnknownCommand
@@ -31,8 +31,6 @@ from djqueue.throttle import ThrottledQueue
 from djqueue.utils import SHORT_ID, nearest, plain
 from djqueue.wiring import queues as all_queues
 
-MOST_LOOKED_AT = 2_000
-"""Ready messages of a queue among which the first of a lane is looked for."""
 MOST_LANES, MOST_BLOCKED = 500, 10
 """Lanes of a queue that are looked at, and that are named, of those that do not move."""
 UNKNOWN, WAITS = "unknown", "waits"
@@ -231,7 +229,7 @@ def _lane(seen: Surroundings, entry: Entry) -> Iterator[Reason]:
     lane = seen.queue.lane(entry.lane) if entry.gate and "lanes" in seen.queue.features else None
     if lane is None:
         return
-    head = seen.firsts.get(lane.name)
+    head = seen.first_of(lane.name)
     ahead = "" if head is None or head.id == entry.id else f" Message {head.id} is before it."
     if not _is_open(lane):
         yield _held(seen, lane, head, ahead)
@@ -288,7 +286,7 @@ def _blocked_lanes(seen: Surroundings) -> Iterator[Reason]:
     lanes = seen.queue.lanes(MOST_LANES)
     held = (one for one in lanes if one.paused_reason or (one.waiting and one.state in (LANE_SCHEDULED, LANE_CLOSED)))
     for lane in islice(held, MOST_BLOCKED):
-        reason = _held(seen, lane, seen.firsts.get(lane.name), "")
+        reason = _held(seen, lane, seen.first_of(lane.name), "")
         yield reason._replace(text=f"{reason.text[:-1]}; {_messages(lane.waiting, 'waits', 'wait')} in it.")
 
 
@@ -376,13 +374,9 @@ class Surroundings:
             text += f" The last, {last.name}, is silent since {moment(last.at)}."
         return Reason("no_consumer", text, f"Start one: queue_consumer -q {self.queue.alias}.")
 
-    @cached_property
-    def firsts(self) -> dict[str, Entry]:
-        """By its name, the message that is the first to leave a lane, of those that are looked at."""
-        found: dict[str, Entry] = {}
-        for record in self.queue.walk(READY, MOST_LOOKED_AT):
-            found.setdefault(record.entry.lane, record.entry)
-        return found
+    def first_of(self, lane: str) -> Entry | None:
+        """The message that is the first to leave a lane, if one waits in it."""
+        return next((record.entry for record in self.queue.peek_lane(lane, 1)), None)
 
 
 def _paused(kind: str, what: str, pause: Pause, resume: str) -> Reason:

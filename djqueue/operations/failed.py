@@ -163,11 +163,15 @@ def is_part(part: str, id: str) -> bool:
     return is_long_enough and (id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part))
 
 
-def records(queue: BaseQueue) -> Iterator[Record]:
-    """All messages of the failed queue when this begins, page by page; a delayed one was put off by hand."""
+def records(queue: BaseQueue, most: float = inf) -> Iterator[Record]:
+    """The messages of the failed queue, page by page; a delayed one was put off by hand.
+
+    At most ``most`` of each state, or as many as there are when this begins: what is retried meanwhile may fail again.
+    """
     errors = failed_queue(queue)
+    most = len(errors) if most == inf else most
     for state in (READY, DELAYED):
-        yield from errors.walk(state, len(errors))  # bounded, as messages that are retried meanwhile may fail again
+        yield from errors.walk(state, most)
 
 
 def first_and_last(queue: BaseQueue, most: int) -> tuple[list[Record], bool]:

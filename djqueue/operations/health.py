@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -65,20 +65,21 @@ def health(
     error_rate: Limit = NONE,
     least_consumers: int = 1,
     gone_for: float = GONE_LATELY,
+    counts: Mapping[str, QueueStats] | None = None,
 ) -> list[Problem]:
     """What is wrong with these queues (all by default), the worst first; nothing if all is well.
 
     ``backlog`` limits how many messages are ready, ``age`` for how many seconds the oldest one has been, ``failed`` how
     many are in the failed queue, ``error_rate`` how many percent of the attempts of the last minutes failed or are
     retried. ``least_consumers`` are to be alive for each queue; 0 asks for none. A consumer that is gone is a problem
-    for ``gone_for`` seconds.
+    for ``gone_for`` seconds. ``counts``, by alias, are those of queues that were just asked.
     """
     queues = chosen(aliases)
     problems: list[Problem] = []
     away: list[BaseQueue] = []
     for queue in queues:
         try:
-            problems += _of_counts(queue, queue.stats(), (backlog, age, failed))
+            problems += _of_counts(queue, (counts or {}).get(queue.alias) or queue.stats(), (backlog, age, failed))
         except Exception as error:
             problems.append(_unreachable(queue, error))
             away.append(queue)
@@ -124,7 +125,9 @@ def _of_counts(queue: BaseQueue, stats: QueueStats, limits: Sequence[Limit]) -> 
 
 def _of_errors(rates: QueueRates, limit: Limit) -> Iterator[Problem]:
     if attempts := rates.done + rates.failed + rates.retried:
-        share = round(100 * (rates.failed + rates.retried) / attempts, 3)  # of two numbers per minute, which are not exact
+        share = round(
+            100 * (rates.failed + rates.retried) / attempts, 3
+        )  # of two numbers per minute, which are not exact
         if level := limit.level(share):
             text = f"{share:.0f} % of the attempts of the last {LATELY} minutes ended in an error: queue_errors summary"
             yield Problem(level, rates.queue, "errors", text)

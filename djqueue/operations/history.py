@@ -9,8 +9,9 @@ from djqueue.backends.base import BaseQueue
 from djqueue.operations.failed import is_named
 from djqueue.running.history import STATUSES, Ended, read
 
-PAGE = 10_000
-"""Records per call, after a first one for as many as are shown: a backend may look at all of them for each page."""
+PAGE, LARGEST_PAGE = 10_000, 100_000
+"""Records per call, after a first one for as many as are shown. Each page is twice as large as the one before, as a
+backend may look at all records for each."""
 
 
 class Row(NamedTuple):
@@ -28,10 +29,10 @@ def ended_messages(queue: BaseQueue, first: int = PAGE, before: str = "") -> Ite
 
     ``first`` are read at once, as that many are probably all that is wanted.
     """
-    page = queue.history(min(first, PAGE), before)
+    page, size = queue.history(min(first, PAGE), before), PAGE
     while page:
         yield from (Row(queue, row.id, read(row.record), row.cursor) for row in page)
-        page = queue.history(PAGE, page[-1].cursor)
+        page, size = queue.history(size, page[-1].cursor), min(2 * size, LARGEST_PAGE)
 
 
 class Look(NamedTuple):

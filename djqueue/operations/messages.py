@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
-from itertools import chain, islice
+from itertools import chain
 from math import inf
 from typing import Any, TypedDict, Unpack
 
@@ -113,6 +113,11 @@ class Filter(failed.Filter):
         "newer": ("AGE", failed.ARGUMENTS["newer"][1], "only what was enqueued since"),
     }
 
+    @property
+    def lane(self) -> str:
+        """The lane that is asked for, as it was given; "" for any."""
+        return str(self._asked.get("lane", ""))
+
     def picks(self, record: Record, now: float) -> bool:
         wanted, lane = self._asked.get("lane"), record.entry.lane
         is_in = wanted is None or fnmatchcase(lane, wanted) or fnmatchcase(_short_lane(lane), wanted)
@@ -134,12 +139,19 @@ def messages_of(
     """
     now = queue.now()
     for state in states:
-        if state == FAILED:
-            found: Iterable[Record] = failed.records(queue)
-        else:
-            found = queue.walk(LEASED if state == RUNNING else state, most)
-        kept = (record for record in found if asked.picks(record, now))
-        yield from (Message.of(queue, record, state) for record in (kept if most == inf else islice(kept, int(most))))
+        found = failed.records(queue, most) if state == FAILED else _walked(queue, state, asked, most)
+        yield from (Message.of(queue, record, state) for record in found if asked.picks(record, now))
+
+
+def _walked(queue: BaseQueue, state: str, asked: Filter, most: float) -> Iterator[Record]:
+    if state == READY and is_lane(queue, asked.lane):
+        return queue.walk_lane(asked.lane, most)
+    return queue.walk(LEASED if state == RUNNING else state, most)
+
+
+def is_lane(queue: BaseQueue, name: str) -> bool:
+    """Whether it is the whole name of a lane, of which the queue tells what waits in it without a look at the rest."""
+    return bool(name) and "lanes" in queue.features and queue.lane(name) is not None
 
 
 def find_message(queue: BaseQueue, id: str) -> Message | None:

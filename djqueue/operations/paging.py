@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
 from djqueue.operations.failed import failed_queue
-from djqueue.operations.messages import ANY, RUNNING, Filter, Message
+from djqueue.operations.messages import ANY, RUNNING, Filter, Message, is_lane
 from djqueue.utils import SHORT_ID
 
 SIZE = 50
@@ -37,12 +37,12 @@ class Page:
 
 
 class Place(NamedTuple):
-    """Where messages of one state are: a queue or its failed queue, and their state in it."""
+    """Where messages of one state are."""
 
     queue: BaseQueue
     state: str
-    source: BaseQueue
-    own_state: str
+    peek: Callable[[int, str | None], Sequence[Record]]
+    """Reads a page of them, given its size and a cursor."""
 
 
 class Selection(NamedTuple):
@@ -55,7 +55,7 @@ class Selection(NamedTuple):
     """With which the id begins or ends, or its short form begins."""
 
     def places(self) -> list[Place]:
-        return [place for queue in self.queues for state in self.states for place in _places(queue, state)]
+        return [place for queue in self.queues for state in self.states for place in _places(queue, state, self.asked)]
 
     def picks(self, record: Record, now: Callable[[], float]) -> bool:
         id, part = record.entry.id, self.part
@@ -82,14 +82,16 @@ def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Mess
     for number, place in enumerate(wanted.places()):
         after = begin.cursor if number == begin.place else ""
         now = cache(place.queue.now)
-        while number >= begin.place and (records := place.source.peek(place.own_state, chunk, after or None)):
+        while number >= begin.place and (records := place.peek(chunk, after or None)):
             for record in records:
                 message = Message.of(place.queue, record, place.state) if wanted.picks(record, now) else None
                 yield message, Position(number, record.cursor)
             after = records[-1].cursor
 
 
-def _places(queue: BaseQueue, state: str) -> list[Place]:
+def _places(queue: BaseQueue, state: str, asked: Filter) -> list[Place]:
     if state == FAILED:
-        return [Place(queue, FAILED, failed_queue(queue), own) for own in (READY, DELAYED)]
-    return [Place(queue, state, queue, LEASED if state == RUNNING else state)]
+        return [Place(queue, FAILED, partial(failed_queue(queue).peek, own)) for own in (READY, DELAYED)]
+    if state == READY and is_lane(queue, asked.lane):
+        return [Place(queue, READY, partial(queue.peek_lane, asked.lane))]
+    return [Place(queue, state, partial(queue.peek, LEASED if state == RUNNING else state))]

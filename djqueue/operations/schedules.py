@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from django.utils import timezone
 
@@ -28,6 +28,8 @@ from djqueue.utils import near
 from djqueue.wiring import queues as all_queues
 
 EVERY_MINUTE = "asked every minute"
+TICKING = (Ticking, Timetable)
+"""What knows its next tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,57 @@ class Schedule:
     """By whom it is paused, since when and why; None if it is not."""
 
 
+class Known(NamedTuple):
+    """A schedule before its store is asked what became of it."""
+
+    queue: BaseQueue
+    tracker: Tracker
+    command: str
+    when: object
+    """Its crontab, interval, rule or function."""
+    made: bool
+    missed: str
+    since: datetime
+    """It has no earlier ticks."""
+
+    @property
+    def name(self) -> str:
+        return self.tracker.name
+
+    @property
+    def next(self) -> float | None:
+        """Its next tick; None if there is none, or if it is asked every minute."""
+        return _epoch(self.tick_after(max(self.since, datetime.now(UTC))))
+
+    def tick_after(self, moment: datetime) -> datetime | None:
+        """The first tick after a moment, if it is known before."""
+        return self.when.next(moment) if isinstance(self.when, TICKING) else None
+
+
 def schedules(queues: Sequence[BaseQueue] | None = None) -> list[Schedule]:
     """The schedules of these queues, all by default, by queue and name."""
+    return seen(known_schedules(queues))
+
+
+def known_schedules(queues: Sequence[BaseQueue] | None = None) -> list[Known]:
+    """The same, before it is asked what became of them: one read for each queue."""
     autodiscover()
     chosen = [all_queues[alias] for alias in all_queues] if queues is None else queues
     return [one for queue in chosen for one in sorted(_of_queue(queue), key=lambda one: one.name)]
+
+
+def seen(some: Sequence[Known]) -> list[Schedule]:
+    """What became of schedules. Their last ticks are read at once; the message of each takes a few reads."""
+    found: dict[tuple[str, str], Schedule] = {}
+    for queue in dict.fromkeys(one.queue for one in some):
+        own, keeps = [one for one in some if one.queue is queue], "facts" in queue.features
+        kept = queue.store.get_many([one.tracker.key for one in own]) if keeps else [None] * len(own)
+        paused = pauses.read(queue.store.shared) if keeps else Pauses()
+        now = queue.now() if paused else 0.0
+        for one, last in zip(own, kept, strict=True):
+            pause = paused.find(SCHEDULE, one.name, queue, now) if paused else None
+            found[queue.alias, one.tracker.key] = _seen(one, _tick_of(last), pause)
+    return [found[one.queue.alias, one.tracker.key] for one in some]
 
 
 def run_now(name: str, by: str = "") -> Result:
@@ -129,47 +177,28 @@ def _call_of(name: str) -> tuple[Command[..., Any], Call, Policy]:
     return command, Call(*made[name].call), made[name].policy(command)
 
 
-def _of_queue(queue: BaseQueue) -> Iterator[Schedule]:
-    keeps = "facts" in queue.features
-    paused = pauses.read(queue.store.shared) if keeps else Pauses()
+def _of_queue(queue: BaseQueue) -> Iterator[Known]:
     for command in registry.periodic():
         if command.policy.queue_name == queue.alias and isinstance(command, PeriodicCommand):
             tracker: Tracker = PeriodicPlan(command, _never_paused)
-            when, rule = command.validate_datetime, command.rule.missed
-            yield _seen(queue, tracker, paused, command.name, when, False, rule, EPOCH)
-    for one in made_schedules.list(queue.alias) if keeps else ():
+            yield Known(queue, tracker, command.name, command.validate_datetime, False, command.rule.missed, EPOCH)
+    for one in made_schedules.list(queue.alias) if "facts" in queue.features else ():
         tracker = ScheduleTracker(one, False, None, _never_paused)
-        yield _seen(queue, tracker, paused, one.command, one.timetable, True, one.plan.rule.missed, one.plan.since)
+        yield Known(queue, tracker, one.command, one.timetable, True, one.plan.rule.missed, one.plan.since)
 
 
 def _never_paused(queue: BaseQueue, name: str) -> bool:
     return False
 
 
-def _seen(
-    queue: BaseQueue,
-    tracker: Tracker,
-    paused: Pauses,
-    command: str,
-    when: object,
-    made: bool,
-    missed: str,
-    since: datetime,
-) -> Schedule:
-    last, now = _last_tick(queue, tracker), datetime.now(UTC)
-    status = UNKNOWN if last is None else Result(tracker.id_of(last), command, queue.alias).status
-    pause = paused.find(SCHEDULE, tracker.name, queue, queue.now()) if paused else None
-    late = None if last is None or pause else _next(when, last)
-    overdue = late if late is not None and late < now - ON_TIME else None
-    timetable = str(when) if isinstance(when, Ticking | Timetable) else EVERY_MINUTE
-    upcoming, last_one, first_late = map(_epoch, (_next(when, max(since, now)), last, overdue))
-    about = tracker.name, queue.alias, command, timetable, made, _zone_of(when), missed
-    return Schedule(*about, upcoming, last_one, "" if status == UNKNOWN else status, first_late, pause)
-
-
-def _next(when: object, after: datetime) -> datetime | None:
-    """The first tick after a moment, if it is known before."""
-    return when.next(after) if isinstance(when, Ticking | Timetable) else None
+def _seen(one: Known, last: datetime | None, pause: Pause | None) -> Schedule:
+    alias = one.queue.alias
+    status = UNKNOWN if last is None else Result(one.tracker.id_of(last), one.command, alias).status
+    late = None if last is None or pause else one.tick_after(last)
+    overdue = late if late is not None and late < datetime.now(UTC) - ON_TIME else None
+    timetable = str(one.when) if isinstance(one.when, TICKING) else EVERY_MINUTE
+    about = one.name, alias, one.command, timetable, one.made, _zone_of(one.when), one.missed
+    return Schedule(*about, one.next, _epoch(last), "" if status == UNKNOWN else status, _epoch(overdue), pause)
 
 
 def _epoch(moment: datetime | None) -> float | None:
@@ -186,8 +215,7 @@ def _zone_of(when: object) -> str:
     return str(given or timezone.get_default_timezone())
 
 
-def _last_tick(queue: BaseQueue, tracker: Tracker) -> datetime | None:
-    kept = queue.store.get(tracker.key) if "facts" in queue.features else None
+def _tick_of(kept: bytes | None) -> datetime | None:
     try:
         return None if kept is None else datetime.fromisoformat(kept.decode()).astimezone(UTC)
     except (ValueError, OverflowError):  # not written by djqueue

@@ -1,8 +1,10 @@
 """queue_messages, queue_purge and queue_send, as an operator uses them."""
 
 import io
+import json
 
 import pytest
+from django.core.management import call_command
 
 from djqueue import operations, queue_command, queues
 from djqueue.backends.entries import DELAYED, READY
@@ -70,6 +72,38 @@ def test_it_lists_what_waits_runs_and_has_failed(ids):
     assert (told["running"]["consumer"], told["ready"]["consumer"], told["failed"]["attempts"]) == (
         "web-1:42:beef", None, 1,
     )  # fmt: skip
+
+
+def test_a_filter_looks_at_a_bounded_number_and_the_next_call_goes_on(queue):
+    wanted = [deliver.enqueue(number).id for number in range(3)]
+    for number in range(30):
+        send_receipt.enqueue("ann@example.com", number)
+    asked = ["queue_messages", "list", "-q", "default", "--command", "deliver", "--look-at", "25", "--limit", "20"]
+    err, after, found = io.StringIO(), [], []
+    for _ in range(2):
+        found += [one["id"] for one in json.loads(run_both(err, *asked, *after, "--json"))]
+        after = err.getvalue().split()[-2:]
+    assert sorted(found) == sorted(wanted)
+    lines = err.getvalue().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("25 messages of default were looked at; the same call goes on with")
+    assert "no place" in str(failure(*asked, "--after", "x"))
+    assert "-q" in str(failure("queue_messages", "list", "--after", "0."))
+
+
+def run_both(err, *args) -> str:
+    out = io.StringIO()
+    call_command(*args, stdout=out, stderr=err)
+    return out.getvalue()
+
+
+@MEMORY
+def test_what_waits_in_a_lane_is_found_without_a_look_at_what_waits_elsewhere(queue):
+    for number in range(30):
+        send_receipt.enqueue("ann@example.com", number)
+    one = deliver.enqueue(7)
+    lane = queue.find(one.id).entry.lane
+    found = run_json("queue_messages", "list", "--state", "ready", "--lane", lane, "--look-at", "1", "--limit", "1")
+    assert [message["id"] for message in found] == [one.id]
 
 
 @MEMORY

@@ -59,7 +59,16 @@ from djqueue.backends.database.rows import (
     token_of,
 )
 from djqueue.backends.database.session import Database
-from djqueue.backends.database.sql.dialect import CAP, ClaimResult, Completion, Dialect, Glance, Payment, joined
+from djqueue.backends.database.sql.dialect import (
+    CAP,
+    LANE_CAP,
+    ClaimResult,
+    Completion,
+    Dialect,
+    Glance,
+    Payment,
+    joined,
+)
 from djqueue.backends.database.sql.text import ALL, NONE
 from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
 from djqueue.backends.entries import (
@@ -610,6 +619,15 @@ class DatabaseQueue(LeasedQueue):
             lane = page[-1][0]
         return [record_of(row, self._lifo, names[row[15]]) for row in rows[:limit]]
 
+    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        if self.failed is None:  # a failed queue has no lanes
+            return []
+        self._db.run(self._db.sql.promote)
+        self._settle_in()
+        place = [int(part) for part in after.split(".", 3)[:3]] if after else []
+        rows = self._db.run(self._db.sql.peek, [number_of(name)], limit, place)
+        return [record_of(row, self._lifo, name) for row in rows]
+
     def flush(self) -> None:
         while self._db.run(self._db.sql.flush):
             pass
@@ -654,12 +672,12 @@ class DatabaseQueue(LeasedQueue):
     def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
         self._settle_in()
         rows = self._db.run(self._db.sql.lane_rows, "name > %s ORDER BY name LIMIT %s", [after or "", limit])
-        return [lane_record_of(row, waiting) for row, waiting in rows]
+        return [lane_record_of(row, waiting, LANE_CAP) for row, waiting in rows]
 
     def lane(self, name: str) -> LaneRecord | None:
         self._settle_in()
         rows = self._db.run(self._db.sql.lane_rows, "name = %s", [name])
-        return next((lane_record_of(row, waiting) for row, waiting in rows), None)
+        return next((lane_record_of(row, waiting, LANE_CAP) for row, waiting in rows), None)
 
     def pause_lane(self, name: str, why: str) -> None:
         """Raises ValueError for a name that no lane can have."""

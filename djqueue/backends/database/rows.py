@@ -305,12 +305,14 @@ def record_of(row: tuple, lifo: bool = False, lane: str = "") -> Record:
     return Record(entry, state, at / 1e6, holder, f"{sort_key}.{moment}.{seq}.{lane}")
 
 
-def lane_record_of(row: tuple, waiting: int) -> LaneRecord:
-    """From the columns of LANE."""
+def lane_record_of(row: tuple, waiting: int, capped: int) -> LaneRecord:
+    """From the columns of LANE; what waits was counted up to ``capped``."""
     _, name, _, gate, in_flight, _, _, paused, _, number, _, moment = row
     state, opens = LANE_STATES.get(number, gates.LANE_QUEUED), moment / 1e6 if number == LANE_SCHEDULED else 0.0
     parent = gate_of(gate).parent
-    return LaneRecord(name, state, waiting, in_flight, opens, paused, parent, gate, name)
+    return LaneRecord(
+        name, state, waiting, in_flight, opens, paused, parent, gate, name, capped if waiting == capped else None
+    )
 
 
 # ---- batches

@@ -488,6 +488,12 @@ class MemoryQueue(LeasedQueue):
         with self._lock:
             return [self._record(self._items[name]) for name in self._lines[READY].last(limit)]
 
+    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        with self._lock:
+            self._promote(self.now())
+            found = self._in_lanes(tuple(json.loads(after)) if after else (IN_LANES, name), limit)
+            return [record for record in found if record.entry.lane == name]
+
     def _in_lanes(self, cursor: tuple, limit: int) -> list[Record]:
         """What waits in lanes, lane by lane."""
         keys = {(IN_LANES, item.entry.lane, *item.key()): item for item in self._lanes.items()}

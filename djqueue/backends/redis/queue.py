@@ -423,9 +423,15 @@ class RedisQueue(LeasedQueue):
             raise ValueError(f"peek(state={state!r}): the states are {', '.join(STATES)}.")
         if limit < 1:
             return []
+        return self._peek(state, limit, after)
+
+    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        return self._peek(READY, limit, after or "lanes ", name) if name and limit > 0 else []
+
+    def _peek(self, state: str, limit: int, after: str | None, lane: str = "") -> list[Record]:
         score, _, member = (after or "").partition(" ")
-        found = self._run("peek", (state, min(limit, protocol.AT_ONCE), score, protocol.text(member)))
-        return [protocol.seen_record(state, *row) for row in zip(*[iter(found)] * 6, strict=True)]
+        asked = state, min(limit, protocol.AT_ONCE), score, protocol.text(member), protocol.text(lane)
+        return [protocol.seen_record(state, *row) for row in zip(*[iter(self._run("peek", asked))] * 6, strict=True)]
 
     def newest(self, limit: int = 50) -> list[Record]:
         found = self._run("newest", (limit,)) if limit > 0 else []

@@ -22,6 +22,7 @@ from djqueue.management.tables import (
     able,
     asking,
     chosen,
+    count,
     cut,
     cut_start,
     duration,
@@ -214,7 +215,7 @@ def _row(shown: Lane) -> list[str]:
     queue, lane, state, opens = shown
     wait = NONE if opens is None else duration(max(0.0, opens))
     names = [printable(lane.name), printable(queue.alias)]
-    counts = [number(lane.waiting), number(lane.in_flight)]
+    counts = [count(lane.waiting, lane.capped), number(lane.in_flight)]
     why = cut(lane.paused_reason or NONE, LONGEST_WHY)
     return [*names, Cell.of(state, ROLES.get(state, "")), *counts, wait, why]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -28,8 +29,9 @@ from djqueue.management.tables import (
     table,
     width_of,
 )
-from djqueue.operations import failed, messages
+from djqueue.operations import failed, messages, paging
 from djqueue.operations.messages import RUNNING, STATES, WAITING, Filter, Message
+from djqueue.operations.paging import Position, Selection
 from djqueue.utils import priority
 from djqueue.wiring import queues as all_queues
 
@@ -43,6 +45,8 @@ VERBS = {
     "requeue": "put failed messages back into their queues, with their counts of attempts at zero",
     "move": "move messages that wait to another queue, where they are new",
 }
+LOOK_AT = 20_000
+"""Messages of a queue that are looked at for a list, which takes less than half a second."""
 WHICH = "They are those of the ids given, or those that a filter selects, or with --all all of them."
 
 
@@ -101,6 +105,10 @@ class Command(VerbCommand):
 
     def _add_looking(self, of: dict[str, ArgumentParser]) -> None:
         of["list"].add_argument("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
+        help = "look at this many messages of a queue at most, to find them (default: %(default)s)"
+        of["list"].add_argument("--look-at", type=limit, default=LOOK_AT, metavar="NUMBER", help=help)
+        help = "go on behind those that were looked at, as the last call has said"
+        of["list"].add_argument("--after", type=_position, metavar="PLACE", help=help)
         of["list"].add_argument("--full-ids", action="store_true", help="whole ids, instead of their ends")
         of["show"].add_argument("id", help=failed.AN_ID)
         help = "with the arguments of the call, decoded if the signature is good; sensitive ones are masked"
@@ -128,8 +136,11 @@ class Command(VerbCommand):
 
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
         most, asked = options["limit"], Filter(options)
-        states = options["states"] or STATES
-        found, failures = of_each(queues, lambda queue: islice(messages.messages_of(queue, states, asked), most + 1))
+        states = [one for one in STATES if one in (options["states"] or STATES)]
+        if options["after"] is not None and len(queues) > 1:
+            raise CommandError("--after goes on in one queue: give that, too, by -q.", returncode=2)
+        pages = Pages(states, asked, most, max(options["look_at"], most + 1), options["after"])
+        found, failures = of_each(queues, pages.of)
         if options["json"]:
             self.stdout.write(json.dumps([messages.as_object(one) for one in found[:most]]))
         elif found:
@@ -139,6 +150,9 @@ class Command(VerbCommand):
         elif not failures:
             selected = asked or options["states"]
             self.stdout.write("No message matches." if selected else "There are no messages.")
+        if len(found) <= most:
+            for line in pages.unfinished:
+                self.stderr.write(line)
         if failures:
             raise CommandError("\n".join(failures))
 
@@ -230,6 +244,33 @@ class Command(VerbCommand):
                 return action.change(queue, ids, **how)
             except (InvalidMessage, UnknownCommand, NotSupported, ValueError) as error:
                 raise CommandError(f"A message of {queue.alias!r} cannot be {action.done}: {error}") from error
+
+
+class Pages:
+    """A page of each queue, and what is said of queues of which not all messages were looked at."""
+
+    def __init__(self, states: Sequence[str], asked: Filter, size: int, most: int, begin: Position | None):
+        self._states, self._asked, self._size, self._most, self._begin = states, asked, size, most, begin
+        self.unfinished: list[str] = []
+
+    def of(self, queue: BaseQueue) -> Sequence[Message]:
+        page = paging.page(Selection([queue], self._states, self._asked), self._begin, self._size + 1, self._most)
+        if page.next is not None:
+            seen = f"{number(page.looked_at)} messages of {queue.alias} were looked at"
+            self.unfinished.append(f"{seen}; the same call goes on with -q {queue.alias} --after {_written(page.next)}")
+        return page.messages
+
+
+def _written(at: Position) -> str:
+    return f"{at.place}.{urlsafe_b64encode(at.cursor.encode('utf-8', 'surrogatepass')).decode()}"
+
+
+def _position(text: str) -> Position:
+    place, _, cursor = text.partition(".")
+    try:
+        return Position(int(place), urlsafe_b64decode(cursor).decode("utf-8", "surrogatepass"))
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no place: give what the last call has said.") from None
 
 
 def _listed(queues: Sequence[BaseQueue], states: Sequence[str], asked: Filter) -> Iterator[Message]:

@@ -71,6 +71,20 @@ class LanedEntriesContract(LaneSuite):
         for lane in "abc":
             assert [name for name in seen if name[0] == lane] == [f"{lane}{number}" for number in range(4)]
 
+    def test_what_waits_in_one_lane_is_seen_page_by_page_in_its_order(self):
+        queue = self.with_lanes("abc", 4)
+        put(queue, *"12345")
+        fill(queue, "b", "later", delay=LONG)
+        fill(queue, "b", "urgent", priority=5)
+        first = queue.peek_lane("b", 2)
+        second = queue.peek_lane("b", 2, after=first[-1].cursor)
+        assert (bodies(first), bodies(second)) == (["urgent", "b0"], ["b1", "b2"])
+        assert bodies(queue.walk_lane("b")) == ["urgent", "b0", "b1", "b2", "b3"]
+        assert bodies(queue.walk_lane("b", 3)) == ["urgent", "b0", "b1"]
+        assert {(record.state, record.entry.lane) for record in first} == {(READY, "b")}
+        assert queue.peek_lane("nobody's") == queue.peek_lane("") == queue.peek_lane("b", 0) == []
+        assert queue.failed.peek_lane("b") == []
+
     def test_what_waits_in_a_lane_is_amended_or_removed_and_the_lane_goes_on(self):
         queue = self.queue("lanes")
         made = fill(queue, "a", *"1234")

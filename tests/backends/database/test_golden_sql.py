@@ -286,6 +286,7 @@ CASES: dict[str, Case] = {
     "peek: ready, behind a cursor": peek_behind,
     "peek: ready, in lanes": on("peek", READY, prepare=laned),
     "newest": on("newest", 1, prepare=ids),
+    "peek_lane": on("peek_lane", "lane", prepare=laned),
     "peek: delayed": on("peek", DELAYED, prepare=ids),
     "stats": on("stats"),
     "length": on("__len__"),

@@ -465,6 +465,8 @@ def _full(plan):
 
 def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
     crowd(queue)
+    other = DatabaseQueue(queue.name + "2", queue.database)
+    assert other.lane("") is None  # its lanes are in their places now
     leases, more = queue.claim(3), queue.claim(20)
     queue.put([entry(delay=0.001)])
     until_now_is(queue, queue.now() + 0.001)
@@ -481,6 +483,9 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "exchange": lambda: queue.exchange(more[1:], 5),
         "find": lambda: queue.find("none"),
         "peek": lambda: queue.peek("ready", 10, after=queue.peek("delayed", 10)[-1].cursor),
+        "peek into a lane": lambda: other.peek_lane("lane 7", 10, after=other.peek_lane("lane 7", 1)[-1].cursor),
+        "lanes": lambda: (other.lanes(200), other.lane("lane 7")),
+        "page of what failed": lambda: queue.failed.peek("ready", 10, after=queue.failed.peek("ready", 1)[-1].cursor),
         "remove": lambda: queue.remove([leases[0].entry.id]),
         "requeue": lambda: queue.requeue([leases[1].entry.id]),
         "fact": lambda: (queue.store.get("key"), queue.store.keep("key", b"1", 9), queue.store.drop("key")),
@@ -587,6 +592,14 @@ def test_a_busy_consumer_reads_no_index_whole_though_the_queue_was_empty_when_it
                 expected = "Index Cond: ((state" if "djqueue_message_hot" in line else "Index Cond: (seq"
                 assert next.startswith(expected), (line, next)
         assert not any("Seq Scan on djqueue_message" in line for line in plan)
+
+
+def test_counting_what_waits_in_a_lane_stops_at_a_cap(queue, monkeypatch):
+    for module in ("sql.dialect", "sql.postgresql", "queue"):
+        monkeypatch.setattr(f"djqueue.backends.database.{module}.LANE_CAP", 3)
+    gate = Gate(ordered=True).written()
+    queue.put([entry(lane=lane, gate=gate) for lane in [*["long"] * 5, *["short"] * 2]])
+    assert [(one.name, one.waiting, one.capped) for one in queue.lanes()] == [("long", 3, 3), ("short", 2, None)]
 
 
 def test_reading_counts_stops_at_the_cap(queue, monkeypatch):

@@ -26,6 +26,8 @@ NAMED = re.compile(r"%\((\w+)\)s")
 """A named parameter."""
 CAP = 100_000
 """Counting stops here."""
+LANE_CAP = 10_000
+"""Counting what waits in a lane stops here."""
 CHUNK = 5000
 """The most rows that one statement of a flush deletes."""
 PAGE = 1000
@@ -843,10 +845,17 @@ class Dialect:
         """Lanes: their row of LANE, and how many wait in each."""
         sql = f"SELECT {text.LANE} FROM djqueue_lane WHERE queue = %s AND {condition}"
         rows = self.rows(sql, [self.queue, *params])
-        states = ", ".join(str(number_of(row[1])) for row in rows)
-        sql = f"SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN ({states}) GROUP BY state"
-        counts = dict(self.rows(sql, [self.queue])) if rows else {}
-        return [(row, counts.get(number_of(row[1]), 0)) for row in rows]
+        counts = self.waiting_in([number_of(row[1]) for row in rows])
+        return [(row, counts[number_of(row[1])]) for row in rows]
+
+    def waiting_in(self, numbers: Sequence[int]) -> dict[int, int]:
+        """How many wait in each of these lanes, up to LANE_CAP: a count for each, as one for all may read the table."""
+        which = f"FROM djqueue_message WHERE queue = %(queue)s AND state = {{0}} LIMIT {LANE_CAP}"
+        part = f"SELECT {{0}} AS state, (SELECT count(*) FROM (SELECT 1 {which}) x) AS waiting"
+        counts: dict[int, int] = {}
+        for some in slices(numbers, TOGETHER):
+            counts |= dict(self.rows(" UNION ALL ".join(part.format(one) for one in some), {"queue": self.queue}))
+        return counts
 
     def length(self) -> int:
         sql = (
@@ -862,11 +871,10 @@ class Dialect:
         """
         due, later = (f"state = {state} AND sort_key = 0 AND sort_at" for state in (text.DELAYED, text.LATER))
         mine = "FROM djqueue_message WHERE queue = %(queue)s AND"
-        counts = ", ".join(
+        ready, *counts = (
             f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
             for which in (
                 f"{mine} state = 0",
-                self.in_lanes,
                 f"{mine} {due} < NOW",
                 f"{mine} {later} < NOW",
                 f"{mine} {due} >= NOW",
@@ -878,9 +886,11 @@ class Dialect:
         )
         names = ", ".join(f"%(k{number})s" for number in range(len(counters)))
         sql = (
-            f"SELECT {counts}, (SELECT sum({text.COUNTED}) FROM djqueue_fact WHERE name IN ({names})), NOW, "
+            f"SELECT {ready}, laned.many, {', '.join(counts)}, "
+            f"(SELECT sum({text.COUNTED}) FROM djqueue_fact WHERE name IN ({names})), NOW, "
             f"(SELECT min(sort_at) {mine} {due} < NOW), (SELECT min(sort_at) {mine} {later} < NOW), "
-            f"({text.OLDEST}), (SELECT min(sort_at) FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x)"
+            f"({text.OLDEST}), laned.oldest FROM (SELECT count(*) AS many, min(sort_at) AS oldest "
+            f"FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x) laned"
         )
         return self.rows(sql, {"queue": self.queue, "failed": failed} | {f"k{i}": k for i, k in enumerate(counters)})[0]
 

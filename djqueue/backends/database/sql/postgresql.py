@@ -12,6 +12,7 @@ from django.db import DatabaseError, DataError
 from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
 from djqueue.backends.database.sql import text
 from djqueue.backends.database.sql.dialect import (
+    LANE_CAP,
     ClaimResult,
     Completion,
     Dialect,
@@ -240,6 +241,14 @@ class PostgreSQL(Dialect):
         notifying, queue = self._notifying(opened)
         sql = f"UPDATE djqueue_lane l SET {text.ASSIGNED} FROM {table_of} u ({text.WRITTEN}) WHERE l.seq = u.seq"
         self.count(f"{sql} RETURNING l.seq{notifying}" if notifying else sql, [*params, *queue])
+
+    def waiting_in(self, numbers: Sequence[int]) -> dict[int, int]:
+        """One plan serves all lanes; the order keeps it in the index."""
+        waiting = "FROM djqueue_message WHERE queue = %s AND state = l.number"
+        count = f"SELECT count(*) FROM (SELECT 1 {waiting} {text.ORDER} LIMIT {LANE_CAP}) x"
+        return dict(
+            self.rows(f"SELECT l.number, ({count}) FROM unnest(%s::bigint[]) l (number)", [self.queue, numbers])
+        )
 
     def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"

@@ -2,7 +2,7 @@
 -- with: lanes places
 -- Reads entries of one state, in their order. Entries that wait in lanes come last, lane by lane.
 -- Arguments: the state; the number of entries at most; score and member of the cursor ("" and "" for none; the score of
--- entries that wait in lanes is "lanes").
+-- entries that wait in lanes is "lanes"); with that score the name of the only lane that is asked for, or "".
 -- Answer: score, member, id, envelope, data, and token with owner, of each entry.
 local state, limit, now, reply = ARGV[1], tonumber(ARGV[2]), clock(), {}
 local among, is_last_first = ({ready = ready, delayed = delayed, leased = leases})[state], LIFO and state == "ready"
@@ -51,10 +51,15 @@ local function tell_of_line()
   return #found / 2
 end
 
-local told = ARGV[3] == "lanes" and 0 or tell_of_line()
+local told, first, last = ARGV[3] == "lanes" and 0 or tell_of_line(), "-", "+"
+if ARGV[5] ~= "" then
+  local lane = laned(now).get(ARGV[5])
+  if not lane then return reply end
+  first, last = "[" .. lane.number, "(" .. lane.number .. ":"
+end
 if state == "ready" and told < limit then
-  local behind = ARGV[3] == "lanes" and "(" .. ARGV[4] or "-"
-  for _, name in ipairs(call("ZRANGEBYLEX", wait, behind, "+", "LIMIT", 0, limit - told)) do
+  if ARGV[3] == "lanes" and ARGV[4] ~= "" then first = "(" .. ARGV[4] end
+  for _, name in ipairs(call("ZRANGEBYLEX", wait, first, last, "LIMIT", 0, limit - told)) do
     tell("lanes", name, name:sub(WAITING + 1))
   end
 end

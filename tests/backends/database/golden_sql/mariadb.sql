@@ -1161,6 +1161,25 @@ WHERE queue = %(queue)s
 ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT %(limit)s;
 
 
+-- peek_lane
+
+-- UPDATE as in: claim: one is delayed and due
+-- SELECT as in: claim: nothing is there
+-- SELECT as in: claim: from a lane, to which something came
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
+-- DELETE as in: claim: from a lane, to which something came
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: nothing is there
+-- SELECT as in: peek: ready, in lanes
+
+
 -- peek: delayed
 
 -- UPDATE as in: claim: one is delayed and due
@@ -1190,25 +1209,7 @@ FROM (
 
 SELECT (
     SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0 LIMIT 100000) x
-),
-    (
-        SELECT count(*)
-        FROM (
-            SELECT 1
-            FROM (
-                SELECT number
-                FROM djqueue_lane
-                WHERE queue = %(queue)s
-                UNION
-                SELECT number
-                FROM djqueue_ticket
-                WHERE queue = %(queue)s
-            ) l
-            STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
-              AND m.state = l.number
-            LIMIT 100000
-        ) x
-    ),
+), laned.many,
     (
         SELECT count(*)
         FROM (
@@ -1329,25 +1330,25 @@ SELECT (
             )
         )
         FROM p
-    ),
-    (
-        SELECT min(sort_at)
+    ), laned.oldest
+FROM (
+    SELECT count(*) AS many, min(sort_at) AS oldest
+    FROM (
+        SELECT m.sort_at
         FROM (
-            SELECT m.sort_at
-            FROM (
-                SELECT number
-                FROM djqueue_lane
-                WHERE queue = %(queue)s
-                UNION
-                SELECT number
-                FROM djqueue_ticket
-                WHERE queue = %(queue)s
-            ) l
-            STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
-              AND m.state = l.number
-            LIMIT 100000
-        ) x
-    );
+            SELECT number
+            FROM djqueue_lane
+            WHERE queue = %(queue)s
+            UNION
+            SELECT number
+            FROM djqueue_ticket
+            WHERE queue = %(queue)s
+        ) l
+        STRAIGHT_JOIN djqueue_message m ON m.queue = %(queue)s
+          AND m.state = l.number
+        LIMIT 100000
+    ) x
+) laned;
 
 
 -- length
@@ -1630,7 +1631,11 @@ FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
 ORDER BY name LIMIT %s;
-SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+SELECT :lane AS state,
+    (
+        SELECT count(*)
+        FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = :lane LIMIT 10000) x
+    ) AS waiting;
 
 
 -- lane
@@ -1652,7 +1657,7 @@ SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
-SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+-- SELECT as in: lanes
 
 
 -- pause_lane

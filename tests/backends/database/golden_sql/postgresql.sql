@@ -1411,6 +1411,24 @@ WHERE queue = %(queue)s
 ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT %(limit)s;
 
 
+-- peek_lane
+
+-- UPDATE as in: peek: ready
+-- SELECT as in: claim: two are ready
+-- SELECT as in: claim: from a lane, to which something came
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+SELECT NOW;
+-- INSERT as in: claim: from a lane, to which something came
+BEGIN;
+-- SELECT as in: claim: from a lane, to which something came
+DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+-- SELECT as in: claim: two are ready
+-- SELECT as in: peek: ready, in lanes
+
+
 -- peek: delayed
 
 -- UPDATE as in: peek: ready
@@ -1440,30 +1458,7 @@ FROM (
 
 SELECT (
     SELECT count(*) FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = 0 LIMIT 100000) x
-),
-    (
-        SELECT count(*)
-        FROM (
-            SELECT 1
-            FROM (
-                SELECT number
-                FROM djqueue_lane
-                WHERE queue = %(queue)s
-                UNION
-                SELECT number
-                FROM djqueue_ticket
-                WHERE queue = %(queue)s
-            ) l
-            CROSS JOIN LATERAL (
-                SELECT sort_at
-                FROM djqueue_message
-                WHERE queue = %(queue)s
-                  AND state = l.number
-                ORDER BY sort_key, sort_at, seq OFFSET 0
-            ) m
-            LIMIT 100000
-        ) x
-    ),
+), laned.many,
     (
         SELECT count(*)
         FROM (
@@ -1584,30 +1579,30 @@ SELECT (
             )
         )
         FROM p
-    ),
-    (
-        SELECT min(sort_at)
+    ), laned.oldest
+FROM (
+    SELECT count(*) AS many, min(sort_at) AS oldest
+    FROM (
+        SELECT m.sort_at
         FROM (
-            SELECT m.sort_at
-            FROM (
-                SELECT number
-                FROM djqueue_lane
-                WHERE queue = %(queue)s
-                UNION
-                SELECT number
-                FROM djqueue_ticket
-                WHERE queue = %(queue)s
-            ) l
-            CROSS JOIN LATERAL (
-                SELECT sort_at
-                FROM djqueue_message
-                WHERE queue = %(queue)s
-                  AND state = l.number
-                ORDER BY sort_key, sort_at, seq OFFSET 0
-            ) m
-            LIMIT 100000
-        ) x
-    );
+            SELECT number
+            FROM djqueue_lane
+            WHERE queue = %(queue)s
+            UNION
+            SELECT number
+            FROM djqueue_ticket
+            WHERE queue = %(queue)s
+        ) l
+        CROSS JOIN LATERAL (
+            SELECT sort_at
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = l.number
+            ORDER BY sort_key, sort_at, seq OFFSET 0
+        ) m
+        LIMIT 100000
+    ) x
+) laned;
 
 
 -- length
@@ -1881,7 +1876,18 @@ FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
 ORDER BY name LIMIT %s;
-SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+SELECT l.number,
+    (
+        SELECT count(*)
+        FROM (
+            SELECT 1
+            FROM djqueue_message
+            WHERE queue = %s
+              AND state = l.number
+            ORDER BY sort_key, sort_at, seq LIMIT 10000
+        ) x
+    )
+FROM unnest(%s::bigint[]) l (number);
 
 
 -- lane
@@ -1902,7 +1908,7 @@ SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
-SELECT state, count(*) FROM djqueue_message WHERE queue = %s AND state IN (:lane) GROUP BY state;
+-- SELECT as in: lanes
 
 
 -- pause_lane
