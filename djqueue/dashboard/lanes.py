@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 
-from djqueue.backends.base import BaseQueue, Entry
-from djqueue.backends.entries import READY
+from djqueue.backends.base import Entry
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
@@ -18,8 +16,6 @@ from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, lanes_of
 
 MOST_LOOKED_AT = 1_000
 """Lanes of a queue that are looked at."""
-MOST_READY = 2_000
-"""Ready messages of a queue among which the first of each lane is looked for."""
 MOST_SHOWN = 50
 ORDER = (PAUSED, LANE_SCHEDULED, BUSY)
 """The states of lanes that come first."""
@@ -48,7 +44,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     found.sort(key=_place)
     context = {
         "name": name,
-        "rows": _rows(found[:MOST_SHOWN]),
+        "rows": [_row(lane) for lane in found[:MOST_SHOWN]],
         "more": max(0, len(found) - MOST_SHOWN),
         "capped": ", ".join(capped),
         "most": MOST_LOOKED_AT,
@@ -57,20 +53,12 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     return site.show(request, "lanes", context)
 
 
-def _rows(lanes: Sequence[Lane]) -> list[Row]:
-    waiting = {lane.queue.alias: lane.queue for lane in lanes if lane.state == LANE_SCHEDULED}
-    firsts = {alias: _firsts(queue) for alias, queue in waiting.items()}
-    return [Row(lane, firsts.get(lane.queue.alias, {}).get(lane.record.name)) for lane in lanes]
-
-
-def _firsts(queue: BaseQueue) -> dict[str, Entry]:
-    """The first message of each lane, among those messages that are looked at."""
-    found: dict[str, Entry] = {}
-    if "inspect" in queue.features:
-        with asking(queue):
-            for record in queue.walk(READY, MOST_READY):
-                found.setdefault(record.entry.lane, record.entry)
-    return found
+def _row(lane: Lane) -> Row:
+    if lane.state != LANE_SCHEDULED or "inspect" not in lane.queue.features:
+        return Row(lane, None)
+    with asking(lane.queue):
+        first = lane.queue.peek_lane(lane.record.name, 1)
+    return Row(lane, first[0].entry if first else None)
 
 
 def _place(lane: Lane) -> tuple[int, int, str]:
