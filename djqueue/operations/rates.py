@@ -89,14 +89,15 @@ class QueueRates:
     failed: float
     retried: float
     time_to_drain: float | None
-    """Seconds until no message is ready if all goes on as in the last minutes; None if the backlog does not sink."""
+    """Seconds until no message is ready if all goes on as in the last minutes; None if they become no fewer."""
 
 
 def rates(queue: str | None = None, command: str | None = None, period: str = HOUR) -> list[CommandRates]:
     """What consumers counted in the last ``hour`` by minutes, or in the last ``day`` by quarters of an hour.
 
-    ``minutes`` are the last six points of an hour, which are read faster.
-    Of one queue or all, and of commands of a name as :func:`messages_of` takes it, those with the most attempts first.
+    ``minutes`` are the last six points of an hour, which are read faster. Of one queue or all, and of commands of a
+    name as :func:`messages_of` takes it, those with the most attempts first.
+
     Counts are of attempts whose end the store knows. They outlive consumers; of one that is killed the last 5 seconds
     may be missing. What ends in the last second of a minute may be counted in the next one.
     """

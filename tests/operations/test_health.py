@@ -136,7 +136,7 @@ def test_numbers_beyond_their_limits_the_worst_first(queue):
     assert problems(backlog=Limit(3), failed=Limit(2), least_consumers=0) == []
 
 
-@pytest.mark.backends("memory", "redis")
+@SHARED
 def test_the_rate_of_errors_of_the_last_minutes_is_limited_if_that_is_asked_for(queue):
     counts = Counts({"done": 3, "retried": 1, "failed": 1, "discarded": 5})
     store, [minute, _] = queue.store.shared, spans_of(queue.store.shared.now())

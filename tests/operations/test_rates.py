@@ -6,6 +6,7 @@ import pytest
 
 from djqueue import Consumer, Discard, operations, queue_command
 from djqueue.backends.base import Entry
+from djqueue.backends.memory import MemoryStore
 from djqueue.consumer import operators
 from djqueue.consumer.counters import Counters, Counts
 from djqueue.consumer.in_flight import InFlight
@@ -31,7 +32,8 @@ def work(how="done"):
 
 
 @pytest.fixture(autouse=True)
-def _this_command():
+def _this_command(monkeypatch):
+    monkeypatch.setattr(MemoryStore, "_common", None)  # in which other tests have counted
     with only(work):
         yield
 
