@@ -125,9 +125,8 @@ def _of_counts(queue: BaseQueue, stats: QueueStats, limits: Sequence[Limit]) -> 
 
 def _of_errors(rates: QueueRates, limit: Limit) -> Iterator[Problem]:
     if attempts := rates.done + rates.failed + rates.retried:
-        share = round(
-            100 * (rates.failed + rates.retried) / attempts, 3
-        )  # of two numbers per minute, which are not exact
+        errors = rates.failed + rates.retried
+        share = round(100 * errors / attempts, 3)  # quotients are not exact
         if level := limit.level(share):
             text = f"{share:.0f} % of the attempts of the last {LATELY} minutes ended in an error: queue_errors summary"
             yield Problem(level, rates.queue, "errors", text)
