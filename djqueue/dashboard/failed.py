@@ -46,8 +46,8 @@ class Row(NamedTuple):
 
     @property
     def query(self) -> str:
-        """The same, as it stands in an address."""
-        return urlencode(self.filter)
+        """The same, as it stands in an address: ``?`` is any character, half of one too, which no address can have."""
+        return urlencode({name: value.encode(errors="replace").decode() for name, value in self.filter.items()})
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:

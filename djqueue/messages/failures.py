@@ -73,7 +73,7 @@ def errors_of(errors: str) -> list[dict[str, Any]]:
 
 def _records_of(errors: str) -> list[dict[str, Any]]:
     try:
-        records = json.loads(_encodable(errors)) if errors else []
+        records = json.loads(errors) if errors else []
         if all(isinstance(record, dict) for record in records):
             return list(records)
     except (ValueError, TypeError, RecursionError):
@@ -115,13 +115,6 @@ def _traceback(exception: BaseException) -> str:
         return "".join(["".join([line]) for line in traceback.format_exception(exception)])
     except BaseException as error:
         return f"{kind_of(exception)} (its traceback raises {kind_of(error)})"
-
-
-def _encodable(errors: str) -> str:
-    """The errors as JSON without halves of characters, which no page can show; the name of a file may have them."""
-    if "\\ud" not in errors.lower():
-        return errors
-    return json.dumps(json.loads(errors), ensure_ascii=False).encode(errors="replace").decode()
 
 
 # ---- Whose frames a traceback shows

@@ -122,7 +122,8 @@ def test_texts_that_no_encoding_has_are_shown(queue, boss):
     queue.failed.put([Entry(b"", "half-0002", command="shop.commands.read", errors=errors)])
     for path in PAGES:
         get(boss, path)
-    assert "no file ?" in get(boss, "message/", id="half-0001")
+    assert r"no file \udcff" in get(boss, "message/", id="half-0001")
+    assert "half-0002" in get(boss, "messages/", queue="default", state="failed", exception="?")
 
 
 # ---- Lists

@@ -118,10 +118,16 @@ def test_those_of_one_queue_are_cleared_or_all(queue):
 
 
 def test_while_nobody_is_registered_nobody_listens(queue):
+    before = _listeners()  # metrics may listen
     register_event_consumer(Pushes())
-    assert all(getattr(signals, name).receivers for name in METHODS)
+    assert all(now == was + 1 for now, was in zip(_listeners(), before, strict=True))
     clear_event_consumers()
-    assert not any(getattr(signals, name).receivers for name in METHODS)
+    assert _listeners() == before
+
+
+def _listeners():
+    """How many listen to each signal."""
+    return [len(getattr(signals, name).receivers) for name in METHODS]
 
 
 def test_one_may_be_registered_while_others_are_told(queue):
