@@ -9,6 +9,7 @@ from tests.faults import ledger
 from tests.faults.commands import work
 from tests.faults.conftest import APPS
 from tests.faults.processes import Consumers
+from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +54,8 @@ def test_idleness_is_cheap_to21(private_server, make_site):
     consumers.start()
     consumers.site.run("send_work", 1, 0)
     consumers.ledger.wait("end")
+    with redis.Redis.from_url(server.url) as client:
+        until(lambda: client.exists("{djqueue::shared}:fact:consumers"))  # written last of what is so once
     with redis.Redis.from_url(server.url) as client, client.monitor() as monitor:
         time.sleep(5)
         with redis.Redis.from_url(server.url) as other:
