@@ -33,11 +33,11 @@ RACE, TESTS, TASK_TESTS = "tests/benchmarks/race", "tests", "tests/tasks"
 PROCESSORS = os.cpu_count() or 1
 # Many tests wait for something: three for each processor keep them busy, of the quick ones two. A few at a time, so
 # that none waits at the end for another one's many.
-PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(8, 3 * PROCESSORS)))
+PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(8, 4 * PROCESSORS)))
 QUICK_PYTEST = (*PYTEST[:-1], str(min(8, 2 * PROCESSORS)))
 CORE = ("-m", "not slow and not alone", "--ignore", TASK_TESTS)
-# What depends on the interpreter shows in memory too.
-FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite")
+# What depends on the interpreter shows in memory too, and not in the documentation.
+FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite", "--ignore", "tests/documents")
 FEWER_OF_TASKS = ("-k", "not mariadb and not postgres", "-m", "not slow and not alone")
 
 
