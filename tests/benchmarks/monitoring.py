@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from unittest import mock
@@ -64,7 +64,9 @@ def server_cpu(queue) -> float:
 
 
 def _of(schedstat: Path) -> float:
-    return int(schedstat.read_text().split()[0]) / 1000
+    with suppress(FileNotFoundError):  # of a process that has just ended
+        return int(schedstat.read_text().split()[0]) / 1000
+    return 0.0
 
 
 def drain(queue, parts: tuple[str, ...]) -> tuple[float, float]:
