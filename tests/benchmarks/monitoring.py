@@ -64,7 +64,7 @@ def server_cpu(queue) -> float:
 
 
 def _of(schedstat: Path) -> float:
-    with suppress(FileNotFoundError):  # of a process that has just ended
+    with suppress(FileNotFoundError, ProcessLookupError):  # of a process that has just ended
         return int(schedstat.read_text().split()[0]) / 1000
     return 0.0
 
