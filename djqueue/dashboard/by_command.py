@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from glob import escape
 from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse
@@ -60,7 +61,7 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     """A command in a queue, with plots of its counts, of how long it ran, and of how long its messages waited."""
     alias, name = request.GET.get("queue", ""), request.GET.get("command", "")
     with told():
-        known = _known()
+        known = _known(escape(name))
     found = {period: known[period].get((alias, name)) for period in (HOUR, DAY)}
     context = {
         "queue": alias,
@@ -70,8 +71,12 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     return site.show(request, "command", context, f"Command {name}", status=200 if any(found.values()) else 404)
 
 
-def _known() -> Known:
-    return {period: {(one.queue, one.command): one for one in rates(period=period)} for period in (HOUR, DAY)}
+def _known(command: str | None = None) -> Known:
+    """Of all commands, or of those of a name."""
+    return {
+        period: {(one.queue, one.command): one for one in rates(command=command, period=period)}
+        for period in (HOUR, DAY)
+    }
 
 
 def _rows(queues: Sequence[BaseQueue], known: Known, period: str) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from djqueue.operations.actions import Action
 from djqueue.operations.failed import call_of, short_ids
 from djqueue.operations.messages import RUNNING, STATES, Message, find_message
 from djqueue.registry import registry
-from djqueue.running.describing import MASK, value_of
+from djqueue.running.describing import result_of
 from djqueue.running.history import Ended, ended_of
 from djqueue.running.result_store import Progress, end_of, progress_of
 from djqueue.utils import short_names
@@ -126,7 +126,7 @@ def _result(queue: BaseQueue, id: str, ended: Ended) -> str:
         return f"cannot be shown: {error}"
     if command is None or kept is None or "value" not in kept:
         return ""
-    return MASK if command.policy.sensitive is True else value_of(kept["value"])
+    return result_of(command, kept["value"])
 
 
 class Attempt(NamedTuple):

@@ -31,7 +31,7 @@ from djqueue.operations.failed import failed_queue
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, Job, open_entry
-from djqueue.running.describing import MASK, arguments_of, value_of
+from djqueue.running.describing import arguments_of, result_of
 from djqueue.running.executor import judged, note_attempts, policy_of, run_here
 from djqueue.running.handlers import BatchRunnable
 from djqueue.running.result_store import Progress
@@ -181,7 +181,7 @@ def rehearse(
         call=arguments_of(command, call.args, call.kwargs),
         outcome="done" if verdict is None else verdict.outcome.effect.status,
         reason="" if verdict is None else verdict.reason,
-        value="" if error is not None else MASK if command.policy.sensitive is True else value_of(value),
+        value="" if error is not None else result_of(command, value),
         exception=error,
         seconds=seconds,
         queries=seen.queries,

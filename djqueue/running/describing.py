@@ -56,6 +56,11 @@ def value_of(value: Any) -> str:
     return _line(_repr(value), LONGEST_VALUE)
 
 
+def result_of(command: Runnable, value: Any) -> str:
+    """What a command has returned, as code; masked if all of the command is sensitive."""
+    return MASK if command.policy.sensitive is True else value_of(value)
+
+
 def _named(command: Runnable, call: Arguments) -> Iterator[tuple[str, str, Any]]:
     """Each argument: its name as it is shown, "" for none, the name of its parameter, "" if not known, its value."""
     args, kwargs = made = command.as_made(call)

@@ -15,7 +15,7 @@ from djqueue.messages.failures import kind_of
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.registry import Runnable
 from djqueue.running.attempts import NOBODY, Attempt, why_cancelled
-from djqueue.running.describing import MASK, arguments_of, value_of
+from djqueue.running.describing import arguments_of, result_of
 from djqueue.utils import plain, tell
 
 logger = logging.getLogger(__name__)
@@ -145,5 +145,5 @@ def details_of(command: Runnable, args: tuple[Any, ...], kwargs: dict[str, Any],
     if asked is not None and asked.arguments:
         told["call"] = arguments_of(command, args, kwargs)
     if asked is not None and asked.value and verdict.outcome is Outcome.DONE:
-        told["value"] = MASK if command.policy.sensitive is True else value_of(verdict.value)
+        told["value"] = result_of(command, verdict.value)
     return json.dumps(told) if told else ""

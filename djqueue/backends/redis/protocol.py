@@ -197,10 +197,14 @@ def lane_of(
     return LaneRecord(untext(name), state.decode(), waiting, out, moment(opens), *words)
 
 
-def seen_record(
+def seen_records(state: str, found: Sequence[bytes]) -> list[Record]:
+    """From what ``peek`` and ``newest`` reply: six values of each entry."""
+    return [_seen_record(state, *row) for row in zip(*[iter(found)] * 6, strict=True)]
+
+
+def _seen_record(
     state: str, score: bytes, member: bytes, id: bytes, envelope: bytes, data: bytes, owned: bytes
 ) -> Record:
-    """From what ``peek`` replies."""
     place = envelope[:MOMENT]
     at = moment(score) if state != READY else moment(place) if place.isdigit() else 0.0
     cursor = f"{score.decode()} {untext(member)}"  # a number and a place, or "lanes" and a place in them

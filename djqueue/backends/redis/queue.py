@@ -431,11 +431,10 @@ class RedisQueue(LeasedQueue):
     def _peek(self, state: str, limit: int, after: str | None, lane: str = "") -> list[Record]:
         score, _, member = (after or "").partition(" ")
         asked = state, min(limit, protocol.AT_ONCE), score, protocol.text(member), protocol.text(lane)
-        return [protocol.seen_record(state, *row) for row in zip(*[iter(self._run("peek", asked))] * 6, strict=True)]
+        return protocol.seen_records(state, self._run("peek", asked))
 
     def newest(self, limit: int = 50) -> list[Record]:
-        found = self._run("newest", (limit,)) if limit > 0 else []
-        return [protocol.seen_record(READY, *row) for row in zip(*[iter(found)] * 6, strict=True)]
+        return protocol.seen_records(READY, self._run("newest", (limit,))) if limit > 0 else []
 
     def stats(self) -> QueueStats:
         """Exact counts, whatever the size; the oldest entry is looked for in the 32 highest priorities."""

@@ -33,12 +33,7 @@ local function rank_behind(at, name)
   return low
 end
 
-local function tell(place, name, id)
-  local envelope, data = call("HGET", env, id), call("HGET", body, id)
-  if not envelope and not data then return end
-  for _, value in ipairs({place, name, id, envelope or "", data or "", call("HGET", own, id) or ""}) do reply[#reply + 1] = value end
-end
-
+-- with: telling
 local function tell_of_line()
   local first = 0
   if ARGV[3] ~= "" then
