@@ -83,7 +83,7 @@ def test_a_consumer_goes_on_with_the_primary_that_sentinels_choose(private_serve
     consumers = serve(server.url)
     hard_times(consumers, server.primary)
     server.primary.start()  # and comes back as a replica
-    until(lambda: "role:slave" in server.primary.ask("INFO", "replication"), 60)
+    until(lambda: server.primary.has_role("slave"), 60)
     consumers.ledger.wait_all("end", send(20))
     assert consumers.stop() == [0]
 
@@ -95,7 +95,7 @@ def test_a_consumer_goes_on_with_the_replica_that_a_cluster_promotes(private_ser
     consumers = serve(server.url)
     hard_times(consumers, primary)
     primary.start()
-    until(lambda: "role:slave" in primary.ask("INFO", "replication"), 60)
+    until(lambda: primary.has_role("slave"), 60)
     consumers.ledger.wait_all("end", send(20))
     assert consumers.stop() == [0]
 

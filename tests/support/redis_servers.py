@@ -48,6 +48,13 @@ class Redis(Server):
                 first = reply.readline().rstrip("\r\n")
                 return reply.read(int(first[1:])) if first.startswith("$") else first
 
+    def has_role(self, role: str) -> bool:
+        """Whether it says that it is a "master" or a "slave". False while it does not answer: one that changes its
+        role closes its connections."""
+        with suppress(OSError):
+            return f"role:{role}\r" in self.ask("INFO", "replication")
+        return False
+
 
 class ClusterNode(Redis):
     """One node of a cluster, which knows no other yet."""

@@ -87,8 +87,8 @@ def test_a_queue_follows_its_primary(private_server):
         client.set("barrier", 1)
         assert client.wait(1, 5000) == 1
     assert server.sentinels[0].ask("SENTINEL", "FAILOVER", server.service) == "+OK"
-    eventually(lambda: "role:master" in server.replica.ask("INFO", "replication"), 60)
-    eventually(lambda: "role:slave" in server.primary.ask("INFO", "replication"), 60)
+    eventually(lambda: server.replica.has_role("master"), 60)
+    eventually(lambda: server.primary.has_role("slave"), 60)
     eventually(lambda: accepts(queue), 60)
     assert queue.complete(leases) == leases
     with redis.Redis(port=server.replica.port) as client:
