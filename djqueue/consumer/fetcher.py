@@ -27,7 +27,7 @@ from djqueue.utils import clock, tell
 logger = logging.getLogger(__name__)
 
 HORIZON = 0.05  # seconds of work that may wait in this process
-MOST_AHEAD = 200
+MOST_AHEAD = 800
 
 
 class Pace:
@@ -51,7 +51,7 @@ class Prefetch:
     """How many entries to hold beyond the running ones: as many as the pool was seen to finish within the horizon.
 
     Long work is not claimed ahead at all, so a short message never waits here behind a long one for more than the
-    horizon, unless the kind of work has just changed.
+    horizon, unless the kind of work has just changed. Half of it is claimed at a time, while the workers run the other.
     """
 
     def __init__(self, pool: Pool):
@@ -323,7 +323,8 @@ class Fetcher(Loop):
             return self._idle if quarantine.occupied else min(1, self._idle)
         if pool.waiting > self._ahead // 2 or len(self._parts.settlers) > UNSETTLED:
             return 0
-        return self._idle + self._ahead - pool.waiting
+        half = (self._ahead + 1) // 2  # the store looks for one while the workers run the other
+        return self._idle + min(half, self._ahead - pool.waiting)
 
     def _await_room(self) -> None:
         is_much = sum(len(completed.waiting) for completed in self._completed.values()) > UNSETTLED

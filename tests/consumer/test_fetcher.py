@@ -51,6 +51,20 @@ class TestFeeder:
         bench.fetcher.tick()
         assert bench.ids() == {handles[1].id}
 
+    @pytest.mark.backends("memory")
+    def test_of_what_may_wait_it_claims_one_half_while_the_other_is_run(self, queue):
+        work.enqueue_many([(number,) for number in range(40)])
+        bench = Bench(queue, threads=1)
+        bench.fetcher._prefetch.measure = lambda now: 10
+        bench.fetcher.tick()
+        assert len(bench.in_flight) == 1 + 5
+        bench.begin()
+        bench.fetcher.tick()
+        assert len(bench.in_flight) == 1 + 10
+        bench.pool.room.wait = lambda seconds: True
+        bench.fetcher.tick()
+        assert len(bench.in_flight) == 1 + 10
+
     def test_it_asks_once_which_of_those_that_ran_before_were_cancelled(self, queue, monkeypatch):
         handles = work.enqueue_many([(number,) for number in range(4)])
         leases = queue.claim(3)
