@@ -153,6 +153,7 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_MAX_ATTEMPTS": Setting(5, _COUNT),
     "QUEUE_TIME_LIMIT_GRACE": Setting(5, _SECONDS),
     "QUEUE_RESULT_TTL": Setting(None, _SECONDS.or_none()),
+    "QUEUE_MAX_RESULTS": Setting(None, _COUNT.or_none()),
     "QUEUE_MAX_ERRORS": Setting(None, _COUNT.or_none()),
     "QUEUE_MAX_ERROR_AGE": Setting(None, _duration(1, "at least a second").or_none()),
     "QUEUE_HISTORY": Setting({"age": 7 * 86_400, "count": 100_000}, _HISTORY.or_none()),

@@ -306,6 +306,7 @@ BAD_VALUES = {
     "QUEUE_MAX_LOST": [0, True],
     "QUEUE_UNKNOWN_AFTER": [-1, "1h"],
     "QUEUE_MAX_ERRORS": [0, 1.5],
+    "QUEUE_MAX_RESULTS": [0, 1.5],
     "QUEUE_MAX_ERROR_AGE": [0, "7d"],
     "QUEUE_HISTORY": [True, {"age": 0}, {"count": 1}, {"value": 1}],
     "QUEUE_MAX_POLL_INTERVAL": [0],

@@ -25,6 +25,8 @@ class RateLimit:
     spacing: str = ""
 
 
+RESULTS = "result:"
+"""What the keys of results begin with."""
 Change = tuple[str, bytes | None, bytes | None]
 """A key, the value that it has, and the value that it is to have; None: there is none."""
 
@@ -164,6 +166,10 @@ class BaseStore:
         """Forget what was spent of it, and a window that was set."""
         self.drop(KEY + rate_limit.name)
         self.drop(SPACING_KEY + (rate_limit.spacing or rate_limit.name))
+
+    def trim_results(self, count: int, limit: int = 1000) -> int:
+        """Delete the results that are over first, until ``count`` are left, up to ``limit`` of them; how many."""
+        raise NotSupported(f"{type(self).__name__} cannot count results: leave QUEUE_MAX_RESULTS at None.")
 
     def prune(self, limit: int = 1000) -> int:
         """Delete up to ``limit`` facts whose time is over; how many. Stores that expire by themselves return 0."""

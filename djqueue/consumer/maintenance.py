@@ -120,7 +120,7 @@ class Reaper(Loop):
         duties: list[Callable[[BaseQueue], None]] = []
         if now - self._pruned > PRUNE_EVERY:
             self._pruned = now
-            duties += [self._prune, self._trim, self._trim_history]
+            duties += [self._prune, self._trim, self._trim_results, self._trim_history]
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             duties += [self._sweep, self._sample]
@@ -161,6 +161,15 @@ class Reaper(Loop):
 
     def _prune(self, queue: BaseQueue) -> None:
         while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:
+            self.move()
+
+    def _trim_results(self, queue: BaseQueue) -> None:
+        """Results beyond QUEUE_MAX_RESULTS go before their time is over."""
+        most = conf.get("QUEUE_MAX_RESULTS")
+        if most is None or "facts" not in queue.features:
+            return
+        count = whole(most, "QUEUE_MAX_RESULTS", least=1)
+        while not self.stopped and queue.store.trim_results(count, PRUNE_BATCH) >= PRUNE_BATCH:
             self.move()
 
     def _trim_history(self, queue: BaseQueue) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
+from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import InvalidMessage, NoResult
 from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
 from djqueue.messages.failures import LONGEST_REASON, errors_of, kind_of, text_of
@@ -44,7 +45,7 @@ class Progress:
 
 def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
     """The end of a message as a fact of the store."""
-    return Fact(f"{RESULT}:{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
+    return Fact(f"{RESULTS}{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
 
 
 def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
@@ -74,7 +75,7 @@ def _whole_call(lease: Lease, verdict: Verdict) -> dict[str, Any]:
 
 def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:
     """The record of the end of a message. Raises NoResult if that cannot be trusted or read."""
-    value = queue.store.get(f"{RESULT}:{id}")
+    value = queue.store.get(f"{RESULTS}{id}")
     return None if value is None else _unpacked(queue, RESULT, id, value)
 
 
@@ -117,7 +118,7 @@ def fact_of_cancelled(queue: BaseQueue, entry: Entry, attempts: Sequence[Attempt
     told: dict[str, Any] = {"status": CANCELLED, "reason": why_cancelled(entry)}
     if entry.body:
         told |= _whole_call(Lease(entry, claimed=queue.store.now()), Verdict(Outcome.DISCARDED, attempts=attempts))
-    return Fact(f"{RESULT}:{entry.id}", _packed_end(queue, entry.id, told), keep)
+    return Fact(f"{RESULTS}{entry.id}", _packed_end(queue, entry.id, told), keep)
 
 
 # ---- as bytes: signed, and good for this message alone

@@ -7,13 +7,14 @@ from datetime import timedelta
 import pytest
 
 from djqueue import queues, signals
-from djqueue.backends.base import Entry, Reaped
+from djqueue.backends.base import BaseStore, Entry, Fact, Reaped
 from djqueue.consumer import Consumer, maintenance, settler
 from djqueue.consumer.control import ConsumerControl, ControlChannel
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.maintenance import Heartbeat, Reaper
 from djqueue.decorators import queue_command
+from djqueue.exceptions import NotSupported
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.testing import eventually
 from djqueue.utils import clock
@@ -118,6 +119,27 @@ class TestReaper:
         reaper._pruned -= 61
         reaper.tick()
         assert len(pruned) == 2
+
+
+class TestResults:
+    """The reaper keeps no more results of a queue than QUEUE_MAX_RESULTS."""
+
+    def test_those_go_that_would_be_over_first(self, queue, settings, monkeypatch):
+        monkeypatch.setattr(maintenance, "PRUNE_BATCH", 2)
+        facts = [Fact(f"result:{place}", b"1", 60 + place) for place in range(7)]
+        queue.store.put_many(facts)
+        Reaper([queue], a_minute).tick()
+        assert queue.store.get(facts[0].key) == b"1"
+        settings.QUEUE_MAX_RESULTS = 2
+        Reaper([queue], a_minute).tick()
+        assert queue.store.get_many([fact.key for fact in facts]) == [None] * 5 + [b"1"] * 2
+
+    @pytest.mark.backends("memory")
+    def test_a_store_that_cannot_count_them_says_so(self, queue, settings, monkeypatch):
+        settings.QUEUE_MAX_RESULTS = 2
+        monkeypatch.setattr(type(queue.store), "trim_results", BaseStore.trim_results)
+        with pytest.raises(NotSupported, match="MemoryStore cannot count results: leave QUEUE_MAX_RESULTS at None"):
+            Reaper([queue], a_minute).tick()
 
 
 class TestBounds:

@@ -165,6 +165,9 @@ class DatabaseStore(BaseStore):
             sql.hold(self.keys_of(rate_limit))
             return verb(*args)
 
+    def trim_results(self, count: int, limit: int = 1000) -> int:
+        return self._db.run(self._db.sql.surplus, self.key(stores.RESULTS), count, limit)
+
     def prune(self, limit: int = 1000) -> int:
         """Prunes the facts of all queues: a queue without consumers could not prune its own."""
         pruned = self._db.run(self._db.sql.prune, limit)

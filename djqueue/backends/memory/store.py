@@ -10,7 +10,7 @@ from functools import cached_property
 from math import inf
 from typing import Any, ClassVar
 
-from djqueue.backends.stores import BaseStore, Change
+from djqueue.backends.stores import RESULTS, BaseStore, Change
 from djqueue.flow.board import Line
 
 
@@ -88,6 +88,14 @@ class MemoryStore(BaseStore):
                 return False
             self._delete(key)
             return True
+
+    def trim_results(self, count: int, limit: int = 1000) -> int:
+        with self._lock:
+            ends = ((self._ends.keys.get(key, (inf,)), key) for key in self._facts if key.startswith(RESULTS))
+            first = sorted(ends)[: -count or None][:limit]
+            for _, key in first:
+                self._delete(key)
+            return len(first)
 
     def prune(self, limit: int = 1000) -> int:
         with self._lock:

@@ -23,7 +23,10 @@ REPEATED = 300
 UNREADABLE = b"its envelope cannot be read"
 TYPES: dict[str, str] = dict.fromkeys(("body", "env", "own", "meta", "lanes", "out", "history", "history_old"), "hash")
 TYPES |= dict.fromkeys(
-    ("ready", "delayed", "leases", "done", "wait", "aged", "lanes_ready", "lanes_scheduled", "lanes_queued", "names"),
+    (
+        *("ready", "delayed", "leases", "done", "wait", "aged", "results"),
+        *("lanes_ready", "lanes_scheduled", "lanes_queued", "names"),
+    ),
     "zset",
 )
 TYPES |= {"recent": "list", "bell": "list", "flip": "string"}

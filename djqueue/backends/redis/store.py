@@ -11,9 +11,9 @@ from redis.exceptions import ResponseError
 
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
 from djqueue.backends.redis.connection import Link, is_wrong_type
-from djqueue.backends.redis.protocol import milliseconds, portions, slices, until
+from djqueue.backends.redis.protocol import AT_ONCE, milliseconds, portions, slices, until
 from djqueue.backends.redis.scripts import script
-from djqueue.backends.stores import Change, Grant, keys_of
+from djqueue.backends.stores import RESULTS, Change, Grant, keys_of
 from djqueue.exceptions import NotSupported
 from djqueue.flow.windows import Window
 
@@ -95,10 +95,29 @@ class RedisStore(BaseStore):
 
     def put_many(self, facts: Sequence[tuple[str, bytes, float | None]]) -> None:
         """As in the contract. More than 1,000 facts or 8 MiB go in several calls, of which a later one may raise."""
-        for some in portions(facts, size=lambda fact: len(fact[1])):
-            keys = [self._keys.fact(key) for key, _, _ in some]
-            ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in some]
-            self._link.run(script("put_many"), keys, [told for end in ends for told in end])
+        results = [fact for fact in facts if fact[0].startswith(RESULTS)]
+        others = [fact for fact in facts if not fact[0].startswith(RESULTS)]
+        for some in portions(results, size=lambda fact: len(fact[1])):
+            self._put_some(some, self._results)
+        for some in portions(others, size=lambda fact: len(fact[1])):
+            self._put_some(some)
+
+    def _put_some(self, facts: Sequence[tuple[str, bytes, float | None]], *results: bytes) -> None:
+        keys = [*(self._keys.fact(key) for key, _, _ in facts), *results]
+        ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in facts]
+        self._link.run(script("put_many"), keys, [told for end in ends for told in end])
+
+    def trim_results(self, count: int, limit: int = 1000) -> int:
+        """As in the contract. What a process that dies meanwhile leaves goes when its time is over."""
+        keys = self._link.run(script("trim_results"), [self._results], (count, min(limit, AT_ONCE)))
+        if keys:
+            self._link.execute("UNLINK", *keys)
+        return len(keys)
+
+    @property
+    def _results(self) -> bytes:
+        """The key that has the keys of all results."""
+        return self._keys.part("results")
 
     def add(self, key: str, value: bytes, ttl: float) -> bool:
         return self._set(key, value, "NX", "PX", milliseconds(ttl))

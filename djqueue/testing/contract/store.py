@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from djqueue.backends.base import BaseStore
-from djqueue.testing.contract.steps import Contract
+import unittest
+
+from djqueue.backends.base import BaseStore, Fact
+from djqueue.testing.contract.steps import Contract, leased
 from djqueue.testing.patience import eventually, together
 
 
@@ -196,6 +198,20 @@ class StoreContract(Contract):
         assert store.prune() <= 5
         assert store.prune() == 0
         assert (store.get("for ever"), store.get("long")) == (b"1", b"1")
+
+    def test_of_results_beyond_a_number_those_go_that_would_be_over_first(self):
+        queue, keys = self.queue(), [f"result:{number}" for number in range(6)]
+        store = queue.store
+        if type(store).trim_results is BaseStore.trim_results:
+            raise unittest.SkipTest(f"{type(store).__name__} does not count results")
+        store.put("progress:0", b"1", 30)
+        facts = list(map(Fact, keys, [b"1"] * 6, (61, 66, 62, 65, 63, 64)))
+        leases = leased(queue, "a", "b", "c")
+        assert queue.complete(leases, facts[:3]) == leases
+        store.put_many(facts[3:])
+        assert [store.trim_results(4, limit=1), store.trim_results(4), store.trim_results(4)] == [1, 1, 0]
+        assert store.get_many(keys) == [None, b"1", None, b"1", b"1", b"1"]
+        assert store.get("progress:0") == b"1"
 
     def test_of_twenty_who_add_one_key_and_of_eight_who_drop_it_one_succeeds(self):
         queue = self.queue()

@@ -1,4 +1,4 @@
--- keys: body env ready leases own meta done recent bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out history history_old
+-- keys: body env ready leases own meta done recent bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out history history_old results
 -- with: holders facts recent history
 -- Deletes leased entries that are done, and stores a fact and a record for each entry that has one. The tokens go last, so that a
 -- script which failed can run again.
@@ -11,7 +11,7 @@ if #ids == 0 then return reply end
 
 check_history(ARGV[5])
 -- with: completing
-if step > 2 then keep_facts(at, 2) end
+if step > 2 then keep_results(at, 2, now) end
 keep_records(ids, at, 7, step, ARGV[5], ARGV[4], now)
 call("HDEL", own, unpack(ids))
 return reply

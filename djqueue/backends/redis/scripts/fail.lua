@@ -1,4 +1,4 @@
--- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out history history_old
+-- keys: body env ready leases own meta failed_body failed_env failed_ready failed_delayed failed_leases failed_own bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out history history_old results
 -- with: holders lanes failing facts history
 -- Moves leased entries to the failed queue, and stores a fact and a record for each entry that has one.
 -- Arguments: the number of sleeping consumers to wake at most; the number of records in a hash at most; the records, a line for each
@@ -23,7 +23,7 @@ for i, id in ipairs(ids) do
   call("ZADD", failed_ready, 0, member(id, envelope))
 end
 for _, hash in ipairs({body, env}) do call("HDEL", hash, unpack(ids)) end
-if step > 3 then keep_facts(at, 3) end
+if step > 3 then keep_results(at, 3, now) end
 keep_records(ids, at, 5, step, ARGV[3], ARGV[2], now)
 call("HDEL", own, unpack(ids))
 return reply
