@@ -320,12 +320,12 @@ def test_errors_are_deleted_by_their_ids(queue):
     assert len(queue) == 0
 
 
-@pytest.mark.parametrize(("verb", "waiting"), [("retry", 7), ("delete", 0)])
+@pytest.mark.parametrize(("verb", "waiting"), [(["retry"], 7), (["delete", "--no-input"], 0)])
 def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
     monkeypatch.setattr(failed, "CHUNK", 3)
     kill(queue, *"abcdefg")
     kill(queues["mail"], "other")
-    assert run("queue_errors", verb, "--all", "-q", "default").startswith("7 ")
+    assert run("queue_errors", *verb, "--all", "-q", "default").startswith("7 ")
     assert (len(queue), len(queue.failed), len(queues["mail"].failed)) == (waiting, 0, 1)
 
 
@@ -490,7 +490,7 @@ def test_errors_are_picked_by_when_they_died(queue):
     assert [one["id"] for one in run_json("queue_errors", "list", "--newer", "1h", "--older", "0s")] == ["a", "b"]
     assert run_json("queue_errors", "list", "--older", "1h") == []
     assert run("queue_errors", "delete", "--older", "4w") == "0 deleted: no failed message matches --older 4w\n"
-    assert run("queue_errors", "delete", "--newer", "4w") == "2 deleted\n"
+    assert run("queue_errors", "delete", "--newer", "4w", "--no-input") == "2 deleted\n"
 
 
 @pytest.mark.backends("memory")
@@ -537,6 +537,10 @@ def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
     monkeypatch.setattr(failed, "CHUNK", 2)
     for id in "abcde":
         kill(queue, id, f"{id}_")
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answers.pop())
+    asked, answers = [], ["yes", "no"]
+    assert run("queue_errors", "delete", "--command", "*_") == "Nothing is changed.\n"
+    assert asked[0].startswith("5 failed messages will be deleted: 5 in default. Type 'yes'")
     assert run("queue_errors", "delete", "--command", "*_") == "5 deleted\n"
     assert [one["id"] for one in run_json("queue_errors", "list")] == list("abcde")
     assert len(queue) == 0
@@ -692,5 +696,5 @@ def test_exit_codes_as_the_shell_sees_them(site):
     assert site.start("queue_errors", "retry", "nope").wait() == 1
     assert site.start("queue_errors", "retry").wait() == 2
     assert site.start("queue_errors", "paint").wait() == 2
-    assert "1 deleted" in site.run("queue_errors", "delete", "--all")
+    assert "1 deleted" in site.run("queue_errors", "delete", "--all", "--no-input")
     assert json.loads(site.run("queue_stats", "--json"))[0]["failed"] == 0

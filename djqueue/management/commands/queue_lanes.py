@@ -71,7 +71,7 @@ class Command(OperatorCommand):
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
         add("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
-        add("--json", action="store_true", help="as JSON: a list of objects")
+        add("--json", action="store_true", help="as JSON: what was done, or a list of lanes")
         verbs = parser.add_mutually_exclusive_group()
         verbs.add_argument(
             "--pause", metavar="NAME", help="let no further message of this lane run; those that run go on"
@@ -121,19 +121,28 @@ class Command(OperatorCommand):
         if problem:
             forced = "Nothing is paused; --force pauses a lane of this name all the same."
             raise CommandError(f"{printable(problem)} {forced}")
-        with asking(queue):
-            pause_lane(queue, name, reason or "")
-        self.stdout.write(f"{printable(name)} is paused")
+        with self.outcome("pause", [f"lane {name}"]) as outcome:
+            with asking(queue):
+                is_new = pause_lane(queue, name, reason or "")
+            if is_new:
+                outcome.did(1, queue.alias, [f"lane {name}"])
+            else:
+                outcome.refuse(f"lane {name}", "it was paused already")
+            self.say(f"{printable(name)} is paused")
 
     def _resume(self, queues: list[BaseQueue], name: str) -> None:
         held = [queue for queue in queues if len(queues) > 1 and _is_held(queue, name)]
         if len(held) > 1:
             where = ", ".join(repr(queue.alias) for queue in held)
             raise CommandError(f"{printable(name)} is held in {where}: say where to resume it, -q ALIAS.", returncode=2)
-        resumed = [repr(queue.alias) for queue in held or queues if _resume_in(queue, name)]
-        if not resumed:
-            raise CommandError(f"{printable(name)} is neither paused nor held for a time: queue_lanes shows which are.")
-        self.stdout.write(f"{printable(name)} is resumed in {', '.join(resumed)}")
+        with self.outcome("resume", [f"lane {name}"]) as outcome:
+            for queue in held or queues:
+                if _resume_in(queue, name):
+                    outcome.did(1, queue.alias, [f"lane {name}"])
+            if not outcome.count:
+                text = f"{printable(name)} is neither paused nor held for a time: queue_lanes shows which are."
+                raise CommandError(text)
+            self.say(f"{printable(name)} is resumed in {', '.join(map(repr, outcome.queues))}")
 
 
 def _throttle(queue: ThrottledQueue) -> str:

@@ -46,24 +46,35 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add("--json", action="store_true", help="as JSON: a list of objects, with times in epoch seconds")
+        add("--json", action="store_true", help="as JSON: what was done, or a list, with times in epoch seconds")
         verbs = parser.add_mutually_exclusive_group()
         verbs.add_argument("--run", metavar="NAME", help="send its call now, beside its ticks")
         verbs.add_argument("--remove", metavar="NAME", help="remove a schedule that was made at run time")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["run"] is not None:
-            with told():
-                result = run_now(options["run"])
-            self.stdout.write(f"{result.id} is in the queue {result.queue_name}")
+            self._run(options["run"])
         elif options["remove"] is not None:
-            with told():
-                removed = remove(options["remove"])
-            if not removed:
-                raise CommandError(f"There is no schedule {options['remove']!r} that was made at run time.")
-            self.stdout.write(f"{printable(options['remove'])} is removed")
+            self._remove(options["remove"])
         else:
             self._list(chosen(options["queues"]), options["json"])
+
+    def _run(self, name: str) -> None:
+        with self.outcome("run schedule", [name]) as outcome:
+            with told():
+                result = run_now(name)
+            outcome.did(1, result.queue_name, [name])
+            outcome.more = {"id": result.id}
+            self.say(f"{result.id} is in the queue {result.queue_name}")
+
+    def _remove(self, name: str) -> None:
+        with self.outcome("remove schedule", [name]) as outcome:
+            with told():
+                removed = remove(name)
+            if not removed:
+                raise CommandError(f"There is no schedule {name!r} that was made at run time.")
+            outcome.did(what=[name])
+            self.say(f"{printable(name)} is removed")
 
     def _list(self, queues: list[BaseQueue], as_json: bool) -> None:
         found, failures = of_each(queues, lambda queue: schedules([queue]))
