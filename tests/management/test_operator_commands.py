@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command, load_command_class
 from django.db.utils import ConnectionHandler
 
-from djqueue import queues
+from djqueue import operations, queues
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.database import checks, session
 from djqueue.backends.database import queue as queue_module
@@ -146,6 +146,19 @@ def test_stats_tell_rates_and_the_time_to_drain_if_something_ran_lately(queue, m
     assert other.split()[-4:] == ["0", "0", "-", "-"]
     told = run_json("queue_stats")[0]
     assert (told["enqueued_per_minute"], told["done_per_minute"], told["time_to_drain"]) == (30.0, 12.34, 125.0)
+
+
+def test_stats_say_what_is_paused(queue):
+    assert (run_json("queue_stats")[0]["pause"], "paused" in run("queue_stats")) == (None, False)
+    operations.pause("queue", "mail", why="no stamps", by="ann")
+    operations.pause("command", pay.name, "mail", by="bob")
+    head, here, other, _, command, *_ = run("queue_stats").splitlines()
+    assert (head.split()[-1], here.split()[-1]) == ("paused", "-")
+    assert "  since " in other and other.endswith(" by ann: no stamps")
+    assert command.startswith(f"Command {pay.name} in mail is paused since ") and command.endswith(" by bob")
+    default, mail = run_json("queue_stats")
+    assert (default["pause"], default["paused_commands"]) == (None, [])
+    assert (mail["pause"]["by"], [one["name"] for one in mail["paused_commands"]]) == ("ann", [pay.name])
 
 
 def test_stats_say_at_least_where_counting_stopped(toy, monkeypatch):

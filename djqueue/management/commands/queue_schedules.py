@@ -20,6 +20,7 @@ from djqueue.management.tables import (
     cut_start,
     moment,
     of_each,
+    paused,
     printable,
     table,
     told,
@@ -106,14 +107,7 @@ def _rows(found: Sequence[Schedule]) -> list[list[str]]:
             printable(one.timetable),
             moment(one.next),
             Cell.of(f"{moment(one.last)} {one.outcome}".rstrip(), ROLES.get(one.outcome, "")),
-            _paused(one),
+            paused(one.pause),
         ]
         for one in found
     ]
-
-
-def _paused(one: Schedule) -> str:
-    if one.pause is None:
-        return NONE
-    why = f": {one.pause.why}" if one.pause.why else ""
-    return Cell.of(printable(f"since {moment(one.pause.since)} by {one.pause.by}{why}"), "WARNING")
