@@ -11,16 +11,19 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from djqueue.consumer.in_flight import Held, reported
+from djqueue.exceptions import InvalidMessage
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
 from djqueue.policies.policy import Policy
-from djqueue.running.context import Control
+from djqueue.running.context import Control, open_entry
 from djqueue.running.executor import declared, note_attempts
+from djqueue.running.instruments import Lost, instruments
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
@@ -96,6 +99,7 @@ class Child:
     def __init__(self, held: Held, control: Control, policy: Policy):
         self._held, self._control, self._policy = held, control, policy
         self._told_to_stop = False
+        self._began: float | None = None  # epoch seconds
         out, into = os.pipe()
         try:
             self._process = _start(into)
@@ -144,18 +148,32 @@ class Child:
             if told == BEGINS:
                 note_attempts(held.queue, held.lease.entry, self._policy, self._control)
                 self._control.begin(self._policy)
+                self._began = time.time()
                 self._send(GO)
                 told = self._next()
             if told.exception is not None:
                 told.exception.__cause__ = RemoteTraceback(told.traceback)
             return told.verdict._replace(exception=told.exception)
         except ChildDied as death:
-            if held.verdict is not None:
-                return Verdict(held.verdict.outcome, held.verdict.reason)  # the first verdict counts
-            if not is_ready:
-                return _not_begun(held, f"its process could not begin: {death}")
-            verdict = self._policy.judge_loss(held.lease.entry, str(death))
-            return reported(held, verdict._replace(keep=self._policy.keeps_result, attempts=held.attempts))
+            verdict = self._verdict_on_death(str(death), is_ready)
+            if self._began is not None and instruments.registered:
+                self._tell_lost(self._began, str(death), verdict)
+            return verdict
+
+    def _verdict_on_death(self, how: str, is_ready: bool) -> Verdict:
+        held = self._held
+        if held.verdict is not None:
+            return Verdict(held.verdict.outcome, held.verdict.reason)  # the first verdict counts
+        if not is_ready:
+            return _not_begun(held, f"its process could not begin: {how}")
+        verdict = self._policy.judge_loss(held.lease.entry, how)
+        return reported(held, verdict._replace(keep=self._policy.keeps_result, attempts=held.attempts))
+
+    def _tell_lost(self, began: float, how: str, verdict: Verdict) -> None:
+        queue, entry = self._held.queue, self._held.lease.entry
+        with suppress(InvalidMessage):  # it was valid when it began: the settings may have changed
+            envelope = open_entry(queue, entry)
+            instruments.lost(Lost(queue.alias, entry, envelope, self._control.owner, began, how, verdict))
 
     def _send(self, text: bytes) -> None:
         try:

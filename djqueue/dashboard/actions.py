@@ -42,6 +42,8 @@ class Given:
     why: str
     """At most :data:`LONGEST_WHY` characters: consumers read it, too."""
     by: str
+    message: str
+    """The id of the message that is meant; "" for none."""
 
 
 class Done(NamedTuple):
@@ -122,6 +124,21 @@ def _resume_lane(given: Given) -> Done:
     return Done(f"The lane {given.name} is resumed." if was else f"The lane {given.name} was not held.", was)
 
 
+def _skip_lane(given: Given) -> Done:
+    if not lanes.skip_lane(all_queues[given.queue], given.name, given.message, given.by):
+        return Done(f"Message {given.message} is not the first of the lane {given.name} any more.", 0)
+    return Done(f"Message {given.message} is cancelled, and the lane {given.name} goes on.")
+
+
+def _question_of_skip(given: Given) -> str:
+    lane = all_queues[given.queue].lane(given.name)
+    behind = max(0, lane.waiting - 1) if lane is not None else 0
+    return (
+        f"Cancel message {given.message}, the first of the lane {given.name}, for good, and let the lane go on "
+        f"with the {counted(behind, 'message')} behind it?"
+    )
+
+
 def _run_schedule(given: Given) -> Done:
     result = run_now(given.name, given.by)
     return Done(f"The call of {given.name} was enqueued: message {result.id}.")
@@ -137,6 +154,7 @@ ACTIONS = {
     **{f"resume_{kind}": Action("Resume", "pause", _resume(kind)) for kind in (QUEUE, COMMAND, SCHEDULE)},
     "pause_lane": Action("Pause", "pause", _pause_lane),
     "resume_lane": Action("Resume", "pause", _resume_lane),
+    "skip_lane": Action("Skip", "remove", _skip_lane, _question_of_skip),
     "purge": Action("Purge", "remove", _purge(False), _question_of_purge(False)),
     "purge_failed": Action("Purge", "remove", _purge(True), _question_of_purge(True)),
     "quiet": Action("Quiet", "pause", _order(quiet, "Consumer {} was told to claim nothing more.")),
@@ -152,7 +170,7 @@ ACTIONS = {
 
 @doing(ACTIONS, "this action is not known.")
 def act(site: Site, request: HttpRequest, action: Action) -> HttpResponse | None:
-    values = {name: request.POST.get(name, "") for name in ("name", "queue", "why")}
+    values = {name: request.POST.get(name, "") for name in ("name", "queue", "why", "message")}
     values["why"] = values["why"][:LONGEST_WHY]
     given = Given(**values, by=request.user.get_username())
     try:
@@ -165,7 +183,7 @@ def act(site: Site, request: HttpRequest, action: Action) -> HttpResponse | None
 
 
 def _confirmation(site: Site, request: HttpRequest, action: Action, question: str) -> HttpResponse:
-    hidden = [(name, request.POST.get(name, "")) for name in ("action", "name", "queue", "why", "next")]
+    hidden = [(name, request.POST.get(name, "")) for name in ("action", "name", "queue", "why", "message", "next")]
     return confirmation(site, request, action, "act", {"question": question, "hidden": hidden})
 
 

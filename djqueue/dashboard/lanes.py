@@ -12,7 +12,7 @@ from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
 from djqueue.management.tables import asking
-from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, lanes_of
+from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, head_of, lanes_of
 
 MOST_LOOKED_AT = 1_000
 """Lanes of a queue that are looked at."""
@@ -22,7 +22,7 @@ ORDER = (PAUSED, LANE_SCHEDULED, BUSY)
 
 
 class Row(NamedTuple):
-    """A lane, and its first message if that is known; it is looked for where the lane waits for a time to come."""
+    """A lane, and its first message if that is known; it is looked for where the lane is held."""
 
     lane: Lane
     head: Entry | None
@@ -31,6 +31,11 @@ class Row(NamedTuple):
     def is_retried(self) -> bool:
         """Whether the lane waits for the retry of its first message, and not for its throttle."""
         return self.head is not None and self.head.attempts > 0
+
+    @property
+    def can_be_skipped(self) -> bool:
+        """Whether its first message holds it up, and not its throttle."""
+        return self.head is not None and (self.lane.state == PAUSED or self.is_retried)
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
@@ -54,11 +59,10 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
 
 
 def _row(lane: Lane) -> Row:
-    if lane.state != LANE_SCHEDULED or "inspect" not in lane.queue.features:
+    if lane.state not in (LANE_SCHEDULED, PAUSED):
         return Row(lane, None)
     with asking(lane.queue):
-        first = lane.queue.peek_lane(lane.record.name, 1)
-    return Row(lane, first[0].entry if first else None)
+        return Row(lane, head_of(lane.queue, lane.record.name))
 
 
 def _place(lane: Lane) -> tuple[int, int, str]:

@@ -16,6 +16,7 @@ from djqueue.dashboard.forms import confirmation, doing, is_repeated
 from djqueue.dashboard.selecting import asked
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
+from djqueue.messages.failures import text_of
 from djqueue.operations import messages, paging
 from djqueue.operations.messages import RUNNING, WAITING
 from djqueue.utils import counted
@@ -171,18 +172,26 @@ def _hidden(given: MultiValueDict[str, str]) -> list[tuple[str, str]]:
 def _change(site: Site, request: HttpRequest, action: Action, chosen: Chosen, what: str) -> None:
     if is_repeated(request, _queues(chosen)):
         return
-    changed, problem = 0, ""
+    counts: list[int] = []
     try:
-        how = {"by": request.user.get_username(), "what": what, **_given(request, action)}
+        how = {"by": request.user.get_username(), "what": what, "done": counts.append, **_given(request, action)}
         for alias, ids in chosen.items():
-            changed += action.change(all_queues[alias], ids, **how)
-    except (QueueError, TypeError, ValueError) as error:
-        problem = f"{action.title}: {error}"
-        notices.error(request, problem)
+            action.change(all_queues[alias], ids, **how)
+    except Exception as error:
+        _log(site, request, action, sum(counts), what, f"; then it failed: {text_of(error)}")
+        if not isinstance(error, QueueError | TypeError | ValueError):  # of a store, which the page tells of
+            raise
+        notices.error(request, f"{action.title}: {error}")
+    else:
+        _log(site, request, action, sum(counts), what, ".")
+        if not sum(counts):
+            notices.info(request, "Nothing was done: they have moved on meanwhile, or it was done before.")
+
+
+def _log(site: Site, request: HttpRequest, action: Action, changed: int, what: str, end: str) -> None:
+    """Note what was done, also if an error ended it in the middle."""
     if changed:
-        site.done(request, what, f"{counted(changed, 'message')} {action.done}.", changed)
-    elif not problem:
-        notices.info(request, "Nothing was done: they have moved on meanwhile, or it was done before.")
+        site.done(request, what, f"{counted(changed, 'message')} {action.done}{end}", changed)
 
 
 def _given(request: HttpRequest, action: Action) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 
+from djqueue.dashboard.clocks import Clocks
 from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
 from djqueue.models import Dashboard
@@ -76,6 +77,7 @@ class Site:
             "page": page,
             "may": {name: self.may(request, name) for name in PERMISSIONS},
             "here": request.get_full_path(),
+            "clocks": Clocks(),
         }
         return Shown(request, f"djqueue/dashboard/{page}.html", frame | context, status=status)
 

@@ -10,11 +10,13 @@ from contextvars import ContextVar
 from typing import Any
 
 import djqueue
+from djqueue.backends.entries import Entry
 from djqueue.consumer.counters import OUTCOMES
+from djqueue.messages.envelope import Envelope
 from djqueue.messages.failures import kind_of
 from djqueue.policies.outcomes import Verdict
 from djqueue.running.context import Job
-from djqueue.running.instruments import Instrument, instruments
+from djqueue.running.instruments import Instrument, Lost, instruments
 
 try:
     from opentelemetry import context, propagate, trace
@@ -54,7 +56,7 @@ class Tracing(Instrument):
 
     def began(self, jobs: Sequence[Job]) -> None:
         """Begin the span of a run: in the trace of its message, or for a batch with a link to that of each."""
-        first, parents = jobs[0], [_context_of(job) for job in jobs]
+        first, parents = jobs[0], [_context_of(job.envelope) for job in jobs]
         parent = parents[0] if len(jobs) == 1 else None
         spans = [trace.get_current_span(one).get_span_context() for one in parents]
         span = self._tracer.start_span(
@@ -79,13 +81,27 @@ class Tracing(Instrument):
             span.set_status(Status(StatusCode.ERROR, worst.reason))
         span.end()
 
+    def lost(self, run: Lost) -> None:
+        """Make the span of a run whose process died with the one that it had begun."""
+        command, entry = run.envelope.command, run.entry
+        attributes = _attributes(run.queue, command, "run", "process") | _of_message(run.owner, entry)
+        span = self._tracer.start_span(
+            f"run {command}",
+            context=_context_of(run.envelope),
+            kind=SpanKind.CONSUMER,
+            attributes={**attributes, "djqueue.outcome": OUTCOMES[run.verdict.outcome], "error.type": run.how},
+            start_time=int(run.began * 1e9),
+        )
+        span.set_status(Status(StatusCode.ERROR, run.verdict.reason))
+        span.end()
+
 
 _span: ContextVar[Span | None] = ContextVar("djqueue_span", default=None)
 
 
-def _context_of(job: Job) -> context.Context:
+def _context_of(envelope: Envelope) -> context.Context:
     """The context in which a message was enqueued; an empty one if nothing was sent along."""
-    carrier = job.envelope.metadata.get(Tracing.namespace)
+    carrier = envelope.metadata.get(Tracing.namespace)
     return propagate.extract(carrier if isinstance(carrier, dict) else {}, context=context.Context())
 
 
@@ -101,7 +117,10 @@ def _attributes(queue: str, command: str, operation: str, kind: str) -> Attribut
 
 def _of_run(jobs: Sequence[Job]) -> Attributes:
     first = jobs[0]
-    about: Attributes = {"messaging.client.id": first.control.owner}
     if first.command.batched:
-        return about | {"messaging.batch.message_count": len(jobs)}
-    return about | {"messaging.message.id": first.entry.id, "djqueue.attempt": first.entry.attempts}
+        return {"messaging.client.id": first.control.owner, "messaging.batch.message_count": len(jobs)}
+    return _of_message(first.control.owner, first.entry)
+
+
+def _of_message(owner: str, entry: Entry) -> Attributes:
+    return {"messaging.client.id": owner, "messaging.message.id": entry.id, "djqueue.attempt": entry.attempts}

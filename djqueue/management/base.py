@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import textwrap
 from argparse import PARSER, SUPPRESS, Action, ArgumentParser
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
+
+from djqueue.management.outcomes import Outcome
 
 PIPE_CLOSED = 128 + signal.SIGPIPE
 """The exit code of a command whose output nobody reads to its end, as of the tools of the system."""
@@ -62,6 +66,7 @@ class OperatorCommand(BaseCommand):
     def execute(self, *args: Any, **options: Any) -> Any:
         if os.environ.get("NO_COLOR") and not options["force_color"]:
             options["no_color"] = True
+        self._is_json = bool(options.get("json"))
         self._is_colored = options["force_color"] or self.stdout.isatty()
         try:
             return super().execute(*args, **options)
@@ -73,6 +78,24 @@ class OperatorCommand(BaseCommand):
         """A text in the colour of a role of Django's palette, if the output is a terminal that shows colours."""
         return getattr(self.style, role)(text) if role and self._is_colored else text
 
+    def say(self, text: str) -> None:
+        """Tell people what was done; with ``--json`` the object of the outcome tells it."""
+        if not self._is_json:
+            self.stdout.write(text)
+
+    @contextmanager
+    def outcome(self, action: str, what: Iterable[str]) -> Iterator[Outcome]:
+        """A block that does an action. With ``--json`` its outcome is written at the end, also if it is an error."""
+        one = Outcome(action, what)
+        try:
+            yield one
+        except CommandError as error:
+            one.fail(str(error))
+            raise
+        finally:
+            if self._is_json:
+                self.stdout.write(json.dumps(one.as_object()))
+
     def confirmed(self, what: str, interactive: bool) -> bool:
         """Whether an operator agrees to what is about to be done, if one is to be asked.
 
@@ -80,19 +103,23 @@ class OperatorCommand(BaseCommand):
         """
         if not interactive:
             return True
+        question = f"{what} Type 'yes' to continue, or 'no' to stop here: "
+        if self._is_json:  # which stays alone on the standard output
+            self.stderr.write(question, lambda text: text, ending="")
+            self.stderr.flush()
         try:
-            answer = input(f"{what} Type 'yes' to continue, or 'no' to stop here: ")
+            answer = input("" if self._is_json else question)
         except EOFError:
             raise CommandError("No one can answer here: give --no-input.", returncode=2) from None
         if answer.strip() != "yes":
-            self.stdout.write("Nothing is changed.")
+            self.say("Nothing is changed.")
         return answer.strip() == "yes"
 
     def progress(self, total: int) -> Callable[[int], None]:
         """Shows on a terminal how far a work is that takes several steps; elsewhere nothing."""
 
         def show(done: int) -> None:
-            if self.stdout.isatty() and done < total:
+            if self.stdout.isatty() and done < total and not self._is_json:
                 self.stdout.write(f"\r{done:,} of {total:,} …\033[K\r", ending="")
                 self.stdout.flush()
 
@@ -103,6 +130,11 @@ def asks(parser: ArgumentParser, before: str) -> None:
     """Add Django's switch against questions to a command that asks one."""
     help = f"do not ask before {before}"
     parser.add_argument("--noinput", "--no-input", action="store_false", dest="interactive", help=help)
+
+
+def tells(parser: ArgumentParser, objects: str = "an object with what was done") -> None:
+    """Add the switch for JSON to a command that does something."""
+    parser.add_argument("--json", action="store_true", help=f"as JSON: {objects}")
 
 
 class VerbCommand(OperatorCommand):

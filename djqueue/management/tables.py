@@ -18,6 +18,7 @@ from django.utils import timezone
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import InvalidQueueError, QueueError, StoreError
 from djqueue.logs import lasted
+from djqueue.running.pauses import Pause
 from djqueue.wiring import queues
 
 T = TypeVar("T")
@@ -255,3 +256,11 @@ def cut_middle(text: str, length: int) -> str:
 def printable(text: str) -> str:
     """A text without control characters for a terminal: an exception may quote text from a stranger."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def paused(pause: Pause | None) -> str:
+    """The cell that says since when and by whom something is paused, and why; "-" if it is not."""
+    if pause is None:
+        return NONE
+    why = f": {pause.why}" if pause.why else ""
+    return Cell.of(printable(f"since {moment(pause.since)} by {pause.by}{why}"), "WARNING")

@@ -15,7 +15,7 @@ _NAMES = {
     "djqueue.operations.consumers": "consumers forget named quiet resume_consumer stop",
     "djqueue.operations.explaining": "Explanation Reason explain explain_queue",
     "djqueue.operations.health": "Limit Problem health",
-    "djqueue.operations.lanes": "lanes_of pause_lane resume_lane",
+    "djqueue.operations.lanes": "head_of lanes_of pause_lane resume_lane skip_lane",
     "djqueue.operations.messages": "cancel find_message messages_of move remove reprioritise requeue run_now",
     "djqueue.operations.pausing": "pause pauses resume",
     "djqueue.operations.purging": "purge",
@@ -44,6 +44,7 @@ __all__ = [
     "explain_queue",
     "find_message",
     "forget",
+    "head_of",
     "health",
     "lanes_of",
     "messages_of",
@@ -65,6 +66,7 @@ __all__ = [
     "resume_lane",
     "run_now",
     "schedules",
+    "skip_lane",
     "stop",
     "time_to_drain",
 ]
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
     from djqueue.operations.consumers import consumers, forget, named, quiet, resume_consumer, stop
     from djqueue.operations.explaining import Explanation, Reason, explain, explain_queue
     from djqueue.operations.health import Limit, Problem, health
-    from djqueue.operations.lanes import lanes_of, pause_lane, resume_lane
+    from djqueue.operations.lanes import head_of, lanes_of, pause_lane, resume_lane, skip_lane
     from djqueue.operations.messages import (
         cancel,
         find_message,

@@ -9,9 +9,10 @@ from math import inf
 from typing import NamedTuple
 
 from djqueue.backends.base import PAGE, BaseQueue
-from djqueue.backends.entries import LaneRecord
+from djqueue.backends.entries import Entry, LaneRecord
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
 from djqueue.operations.actions import record
+from djqueue.results import Cancelled, Result
 
 EMPTY, PAUSED, BUSY = "empty", "paused", "busy"
 BY_HAND = "paused by hand"
@@ -71,6 +72,25 @@ def resume_lane(queue: BaseQueue, name: str, by: str = "") -> bool:
     if was_held:
         record(queue, "resume", f"lane {name}", 1, by)
     return was_held
+
+
+def head_of(queue: BaseQueue, name: str) -> Entry | None:
+    """The first message that waits in a lane; None if none does, or if the backend cannot tell."""
+    first = queue.peek_lane(name, 1) if "inspect" in queue.features else []
+    return first[0].entry if first else None
+
+
+def skip_lane(queue: BaseQueue, name: str, id: str, by: str = "") -> bool:
+    """Cancel the message of this id, if it is the first of a lane, and let the lane go on; whether it was.
+
+    So of several calls only one skips it. What runs is not cancelled.
+    """
+    head = head_of(queue, name)
+    if head is None or head.id != id or Result(id, queue_name=queue.alias).cancel() is not Cancelled.WAITING:
+        return False
+    queue.resume_lane(name)
+    record(queue, "skip", f"message {id} of lane {name}", 1, by)
+    return True
 
 
 def _lines(queue: BaseQueue) -> set[str]:

@@ -188,7 +188,9 @@ class Telling(TypedDict, total=False):
     what: str
     """What it is done with, in words, for the record; by default the id, or how many."""
     progress: Callable[[int], object]
-    """Called after each batch with how many are done."""
+    """Called after each batch with how many were looked at."""
+    done: Callable[[int], object]
+    """Called after each batch with how many of it were changed: that is known then, if a later batch fails."""
 
 
 def cancel(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
@@ -247,12 +249,14 @@ def _in_batches(
     size: int = CHUNK,
 ) -> int:
     """Change ``size`` at a time, and record it, even if only a part of it could be done."""
-    done, seen, progress = 0, 0, told.get("progress")
-    only = ""
+    done, seen, only = 0, 0, ""
+    tell_done, progress = told.get("done"), told.get("progress")
     try:
         for some in slices(ids, size):
-            done += change(some)
+            done += (now := change(some))
             seen, only = seen + len(some), some[0]
+            if tell_done is not None:
+                tell_done(now)
             if progress is not None:
                 progress(seen)
     finally:

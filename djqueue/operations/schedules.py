@@ -49,7 +49,7 @@ class Schedule:
     missed: str
     """What becomes of ticks at which no consumer ran: ``latest``, ``skip`` or ``all``."""
     next: float | None
-    """Its next tick, by this machine's clock; None if there is none, or if it is asked every minute."""
+    """Its next tick; None if there is none, or if it is asked every minute."""
     last: float | None
     """Its last tick that was looked at; None if no consumer has served it yet."""
     outcome: str
@@ -72,6 +72,8 @@ class Known(NamedTuple):
     missed: str
     since: datetime
     """It has no earlier ticks."""
+    now: datetime
+    """The time as its store has it, by which consumers enqueue its ticks."""
 
     @property
     def name(self) -> str:
@@ -80,7 +82,7 @@ class Known(NamedTuple):
     @property
     def next(self) -> float | None:
         """Its next tick; None if there is none, or if it is asked every minute."""
-        return _epoch(self.tick_after(max(self.since, datetime.now(UTC))))
+        return _epoch(self.tick_after(max(self.since, self.now)))
 
     def tick_after(self, moment: datetime) -> datetime | None:
         """The first tick after a moment, if it is known before."""
@@ -178,13 +180,17 @@ def _call_of(name: str) -> tuple[Command[..., Any], Call, Policy]:
 
 
 def _of_queue(queue: BaseQueue) -> Iterator[Known]:
-    for command in registry.periodic():
-        if command.policy.queue_name == queue.alias and isinstance(command, PeriodicCommand):
+    own = [one for one in registry.periodic() if one.policy.queue_name == queue.alias]
+    made = made_schedules.list(queue.alias) if "facts" in queue.features else []
+    now = datetime.fromtimestamp(queue.now(), UTC) if own or made else EPOCH
+    for command in own:
+        if isinstance(command, PeriodicCommand):
             tracker: Tracker = PeriodicPlan(command, _never_paused)
-            yield Known(queue, tracker, command.name, command.validate_datetime, False, command.rule.missed, EPOCH)
-    for one in made_schedules.list(queue.alias) if "facts" in queue.features else ():
+            when, missed = command.validate_datetime, command.rule.missed
+            yield Known(queue, tracker, command.name, when, False, missed, EPOCH, now)
+    for one in made:
         tracker = ScheduleTracker(one, False, None, _never_paused)
-        yield Known(queue, tracker, one.command, one.timetable, True, one.plan.rule.missed, one.plan.since)
+        yield Known(queue, tracker, one.command, one.timetable, True, one.plan.rule.missed, one.plan.since, now)
 
 
 def _never_paused(queue: BaseQueue, name: str) -> bool:
@@ -195,7 +201,7 @@ def _seen(one: Known, last: datetime | None, pause: Pause | None) -> Schedule:
     alias = one.queue.alias
     status = UNKNOWN if last is None else Result(one.tracker.id_of(last), one.command, alias).status
     late = None if last is None or pause else one.tick_after(last)
-    overdue = late if late is not None and late < datetime.now(UTC) - ON_TIME else None
+    overdue = late if late is not None and late < one.now - ON_TIME else None
     timetable = str(one.when) if isinstance(one.when, TICKING) else EVERY_MINUTE
     about = one.name, alias, one.command, timetable, one.made, _zone_of(one.when), one.missed
     return Schedule(*about, one.next, _epoch(last), "" if status == UNKNOWN else status, _epoch(overdue), pause)

@@ -7,11 +7,29 @@ from collections.abc import Callable, Sequence
 from contextvars import Context, ContextVar
 from typing import Any, NamedTuple
 
+from djqueue.backends.entries import Entry
+from djqueue.messages.envelope import Envelope
 from djqueue.policies.outcomes import Verdict
 from djqueue.running.context import Job
 from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
+
+
+class Lost(NamedTuple):
+    """A run in a process of its own that died: nobody there can tell its end."""
+
+    queue: str
+    """The alias of the queue."""
+    entry: Entry
+    envelope: Envelope
+    owner: str
+    """The name of the consumer."""
+    began: float
+    """When it began, in epoch seconds by this machine's clock."""
+    how: str
+    """How the process ended: an exit code, or the name of a signal."""
+    verdict: Verdict
 
 
 class Instrument:
@@ -30,6 +48,9 @@ class Instrument:
 
     def ended(self, jobs: Sequence[Job], verdicts: Sequence[Verdict]) -> None:
         """Called in the context of the run, when it is over. The store does not know it yet."""
+
+    def lost(self, run: Lost) -> None:
+        """Called instead of ``ended``, in another process than ``began``."""
 
 
 class Instruments:
@@ -66,6 +87,11 @@ class Instruments:
         """Tell that they have ended, unless that was told when they were given up."""
         if (run := jobs[0].control.run) is not None:
             run.end(context, verdicts)
+
+    def lost(self, run: Lost) -> None:
+        """Tell of a run whose process died."""
+        for one in self.registered:
+            _guarded(one.lost, run)
 
 
 def _guarded(step: Callable[..., Any], *args: Any) -> Any:

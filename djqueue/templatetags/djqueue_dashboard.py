@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 from django import template
+from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -17,26 +17,28 @@ from djqueue.running.consumers import ConsumerRecord
 register = template.Library()
 
 
-@register.simple_tag
-def ago(moment: Any) -> SafeString | str:
-    """How long ago a moment was (epoch seconds), or in what time it comes; the moment itself is in the title."""
+@register.simple_tag(takes_context=True)
+def ago(context: Context, moment: Any, queue: str) -> SafeString | str:
+    """How long ago a moment was (epoch seconds, the clock of a queue), or in what time it comes.
+
+    The moment itself is in the title.
+    """
     exact = tables.full_moment(moment)
     if exact == tables.NONE:
         return exact
-    away = moment - time.time()
+    away = moment - context["clocks"].now(queue)
     words = f"{tables.duration(-away)} ago" if away < 0 else f"in {tables.duration(away)}"
     return format_html('<time class="nowrap" title="{}">{}</time>', exact, words)
 
 
-@register.simple_tag
-def since(moment: Any) -> SafeString | str:
-    """For how long something has lasted; the moment of its beginning is in the title."""
+@register.simple_tag(takes_context=True)
+def since(context: Context, moment: Any, queue: str) -> SafeString | str:
+    """For how long something has lasted, by the clock of a queue; the moment of its beginning is in the title."""
     exact = tables.full_moment(moment)
     if exact == tables.NONE:
         return exact
-    return format_html(
-        '<time class="nowrap" title="since {}">{}</time>', exact, tables.duration(max(0.0, time.time() - moment))
-    )
+    lasted = max(0.0, context["clocks"].now(queue) - moment)
+    return format_html('<time class="nowrap" title="since {}">{}</time>', exact, tables.duration(lasted))
 
 
 @register.simple_tag

@@ -97,6 +97,23 @@ def test_removing_asks_first(queue, boss):
     assert [state_of(id) for id in ids] == [None, None, READY] and logged() == ["2 messages removed."]
 
 
+def test_what_was_done_before_an_action_fails_is_logged(queue, boss, monkeypatch):
+    ids = [waiting() for _ in range(3)]
+    cancel, calls = type(queue).cancel, []
+
+    def failing(self, *args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise ConnectionError("nobody there")
+        return cancel(self, *args)
+
+    monkeypatch.setattr(type(queue), "cancel", failing)
+    form = {"action": "cancel", "message": [value(id) for id in ids], "confirmed": "yes"}
+    assert boss.post(ROOT + MESSAGES, form).status_code == 503
+    assert logged() == ["2 messages cancelled, or asked to stop; then it failed: nobody there"]
+    assert [(one.action, one.count) for one in operations.actions()] == [("cancel", 2)]
+
+
 @STORES
 def test_all_that_a_filter_selects(queue, boss):
     ids = [failed(1), failed(3), failed(5)]
@@ -190,6 +207,24 @@ def test_lanes_commands_and_schedules(queue, boss):
     assert "There is no command" in post(boss, OTHERS, action="pause_command", name="nothing")
     for strange in ("nothing", ""):
         assert "There is no lane" in post(boss, OTHERS, action="pause_lane", name=strange, queue="default")
+
+
+@STORES
+def test_the_first_message_of_a_blocked_lane_is_skipped_once(queue, boss):
+    first, second, third = (book.enqueue("acc-1").id for _ in range(3))
+    [lane] = queue.lanes()
+    queue.pause_lane(lane.name, "its balance is not 0")
+    assert "Skip…" not in log_in("view_dashboard", "pause", name="bob").get(f"{ROOT}lanes/").content.decode()
+    page = boss.get(f"{ROOT}lanes/").content.decode()
+    assert faults(page) == [] and "Skip…" in page and first in page
+    form = {"action": "skip_lane", "name": lane.name, "queue": "default", "message": first}
+    asked = boss.post(ROOT + OTHERS, form)
+    assert "for good, and let the lane go on with the 2 messages behind it?" in asked.content.decode()
+    assert post(boss, OTHERS, **form) == f"Message {first} is cancelled, and the lane {lane.name} goes on."
+    assert "is not the first" in post(boss, OTHERS, **form), "a second click skips no other"
+    assert (state_of(first), logged()) == (None, [f"Message {first} is cancelled, and the lane {lane.name} goes on."])
+    assert [lease.entry.id for lease in queue.claim(2)] == [second, third]
+    assert [(one.action, one.by) for one in operations.actions()] == [("skip", "boss")]
 
 
 def test_a_form_that_the_page_does_not_have_stores_nothing_long_and_leads_nowhere_else(queue, boss):

@@ -132,6 +132,14 @@ def click_on_lanes(window: Window):
     window.press("Resume", "acc-1")
     window.told(f"The lane {lane.name} is resumed.")
     assert not queues["default"].lane(lane.name).paused_reason
+    first, second = queues["default"].peek_lane(lane.name, 2)[0].entry.id, book.enqueue("acc-1").id
+    pause(window, "acc-1", "its balance is not 0")
+    window.told(f"The lane {lane.name} is paused.")
+    window.press("Skip…", "acc-1")
+    window.confirm("Skip", f"Cancel message {first}, the first of the lane {lane.name}, for good")
+    window.told(f"Message {first} is cancelled, and the lane {lane.name} goes on.")
+    assert (state_of(first), state_of(second)) == (None, READY)
+    assert not queues["default"].lane(lane.name).paused_reason
 
 
 def click_on_commands(window: Window):

@@ -1,6 +1,9 @@
 """Spans: request, call, run and retry are one trace; what a command does itself is below its run."""
 
+import subprocess
+import sys
 import threading
+from dataclasses import replace
 
 import pytest
 from opentelemetry import baggage, context
@@ -10,7 +13,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from djqueue import Consumer, Throttled, queue_command
+from djqueue.consumer import isolation
+from djqueue.consumer.in_flight import Held
+from djqueue.consumer.isolation import run_isolated
 from djqueue.integrations.opentelemetry import DjqueueInstrumentor
+from djqueue.running.context import Control
 from djqueue.running.instruments import Instrument, instruments
 from djqueue.testing import eventually
 from tests.support.consumer import only, serving
@@ -96,6 +103,36 @@ def test_request_call_run_and_retry_are_one_trace(queue, spans):
     assert (first.status.status_code, first.attributes["error.type"]) == (StatusCode.ERROR, "ConnectionError")
     assert [event.name for event in first.events] == ["exception"]
     assert (second.status.status_code, second.attributes["djqueue.attempt"]) == (StatusCode.UNSET, 2)
+
+
+DIES = """
+import os, pickle, struct, sys
+for word in ("ready", "begins"):
+    text = pickle.dumps(word)
+    os.write(int(sys.argv[1]), struct.pack("!Q", len(text)) + text)
+[size] = struct.unpack("!Q", os.read(0, 8))
+os.read(0, size)  # what it is to run
+os.read(0, 10)  # the permission to begin
+os.abort()
+"""
+
+
+@pytest.mark.backends("sqlite")
+def test_the_span_of_a_process_that_dies_is_made_by_the_consumer(queue, spans, monkeypatch):
+    def start(into):
+        return subprocess.Popen([sys.executable, "-c", DIES, str(into)], stdin=subprocess.PIPE, pass_fds=[into])
+
+    monkeypatch.setattr(isolation, "_start", start)
+    handle = charge(42)
+    [lease] = queue.claim(1)
+    suspect = replace(lease, entry=replace(lease.entry, attempts=3, lost=2))
+    verdict = run_isolated(Held(queue, suspect, 0.0), Control(queue, suspect))
+    sent, lost = spans()
+    assert (lost.name, lost.parent.span_id, verdict.lost) == (f"run {charge.name}", sent.context.span_id, 1)
+    assert (lost.status.status_code, lost.status.description) == (StatusCode.ERROR, verdict.reason)
+    told = {"messaging.message.id": handle.id, "djqueue.attempt": 3, "error.type": "SIGABRT"}
+    assert lost.attributes.items() >= told.items() and lost.attributes["djqueue.outcome"] in ("failed", "lost")
+    assert sent.end_time <= lost.start_time < lost.end_time
 
 
 @pytest.mark.backends("memory")

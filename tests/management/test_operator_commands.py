@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command, load_command_class
 from django.db.utils import ConnectionHandler
 
-from djqueue import queues
+from djqueue import operations, queues
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.database import checks, session
 from djqueue.backends.database import queue as queue_module
@@ -146,6 +146,19 @@ def test_stats_tell_rates_and_the_time_to_drain_if_something_ran_lately(queue, m
     assert other.split()[-4:] == ["0", "0", "-", "-"]
     told = run_json("queue_stats")[0]
     assert (told["enqueued_per_minute"], told["done_per_minute"], told["time_to_drain"]) == (30.0, 12.34, 125.0)
+
+
+def test_stats_say_what_is_paused(queue):
+    assert (run_json("queue_stats")[0]["pause"], "paused" in run("queue_stats")) == (None, False)
+    operations.pause("queue", "mail", why="no stamps", by="ann")
+    operations.pause("command", pay.name, "mail", by="bob")
+    head, here, other, _, command, *_ = run("queue_stats").splitlines()
+    assert (head.split()[-1], here.split()[-1]) == ("paused", "-")
+    assert "  since " in other and other.endswith(" by ann: no stamps")
+    assert command.startswith(f"Command {pay.name} in mail is paused since ") and command.endswith(" by bob")
+    default, mail = run_json("queue_stats")
+    assert (default["pause"], default["paused_commands"]) == (None, [])
+    assert (mail["pause"]["by"], [one["name"] for one in mail["paused_commands"]]) == ("ann", [pay.name])
 
 
 def test_stats_say_at_least_where_counting_stopped(toy, monkeypatch):
@@ -320,12 +333,12 @@ def test_errors_are_deleted_by_their_ids(queue):
     assert len(queue) == 0
 
 
-@pytest.mark.parametrize(("verb", "waiting"), [("retry", 7), ("delete", 0)])
+@pytest.mark.parametrize(("verb", "waiting"), [(["retry"], 7), (["delete", "--no-input"], 0)])
 def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
     monkeypatch.setattr(failed, "CHUNK", 3)
     kill(queue, *"abcdefg")
     kill(queues["mail"], "other")
-    assert run("queue_errors", verb, "--all", "-q", "default").startswith("7 ")
+    assert run("queue_errors", *verb, "--all", "-q", "default").startswith("7 ")
     assert (len(queue), len(queue.failed), len(queues["mail"].failed)) == (waiting, 0, 1)
 
 
@@ -490,7 +503,7 @@ def test_errors_are_picked_by_when_they_died(queue):
     assert [one["id"] for one in run_json("queue_errors", "list", "--newer", "1h", "--older", "0s")] == ["a", "b"]
     assert run_json("queue_errors", "list", "--older", "1h") == []
     assert run("queue_errors", "delete", "--older", "4w") == "0 deleted: no failed message matches --older 4w\n"
-    assert run("queue_errors", "delete", "--newer", "4w") == "2 deleted\n"
+    assert run("queue_errors", "delete", "--newer", "4w", "--no-input") == "2 deleted\n"
 
 
 @pytest.mark.backends("memory")
@@ -537,6 +550,10 @@ def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
     monkeypatch.setattr(failed, "CHUNK", 2)
     for id in "abcde":
         kill(queue, id, f"{id}_")
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answers.pop())
+    asked, answers = [], ["yes", "no"]
+    assert run("queue_errors", "delete", "--command", "*_") == "Nothing is changed.\n"
+    assert asked[0].startswith("5 failed messages will be deleted: 5 in default. Type 'yes'")
     assert run("queue_errors", "delete", "--command", "*_") == "5 deleted\n"
     assert [one["id"] for one in run_json("queue_errors", "list")] == list("abcde")
     assert len(queue) == 0
@@ -692,5 +709,5 @@ def test_exit_codes_as_the_shell_sees_them(site):
     assert site.start("queue_errors", "retry", "nope").wait() == 1
     assert site.start("queue_errors", "retry").wait() == 2
     assert site.start("queue_errors", "paint").wait() == 2
-    assert "1 deleted" in site.run("queue_errors", "delete", "--all")
+    assert "1 deleted" in site.run("queue_errors", "delete", "--all", "--no-input")
     assert json.loads(site.run("queue_stats", "--json"))[0]["failed"] == 0

@@ -116,6 +116,19 @@ def test_a_lane_is_paused_and_resumed(queue):
     assert "neither paused nor held" in str(failure("queue_lanes", "--resume", "ship:7"))
 
 
+def test_the_first_message_of_a_lane_is_skipped(queue, monkeypatch):
+    put(queue, "ship:7", "s1", "s2")
+    queue.pause_lane("ship:7", "no paper")
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answers.pop())
+    asked, answers = [], ["yes", "no"]
+    assert run("queue_lanes", "--skip", "ship:7") == "Nothing is changed.\n"
+    assert asked[0].startswith("s1, the first message of ship:7, will be cancelled, and the lane goes on. Type")
+    assert run("queue_lanes", "--skip", "ship:7") == "s1 is cancelled, and ship:7 goes on\n"
+    assert [lease.entry.id for lease in queue.claim(2)] == ["s2"]
+    told = failure("queue_lanes", "--skip", "ship:7", "--no-input")
+    assert str(told) == "No message waits in the lane ship:7."
+
+
 def test_queue_pause_and_queue_resume_do_the_same(queue):
     put(queue, "ship:7", "s1")
     assert run("queue_pause", "--lane", "ship:7", "-q", "default", "--reason", "no paper") == "ship:7 is paused\n"

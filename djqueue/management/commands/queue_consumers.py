@@ -68,7 +68,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add("--json", action="store_true", help="as JSON: a list of objects, with times in epoch seconds")
+        add("--json", action="store_true", help="as JSON: what was done, or a list, with times in epoch seconds")
         verbs = parser.add_mutually_exclusive_group()
         verb = verbs.add_argument
         verb("--show", metavar="NAME", help="all that is known of one consumer: its name, or a part that no other has")
@@ -81,9 +81,11 @@ class Command(OperatorCommand):
         queues = chosen(options["queues"])
         for verb, (order, said) in ORDERS.items():
             if options[verb] is not None:
-                with told():
-                    name = order(options[verb])
-                return self.stdout.write(f"{printable(name)} {said}")
+                with self.outcome(verb, [options[verb]]) as outcome:
+                    with told():
+                        outcome.what = [order(options[verb])]
+                    outcome.did(what=outcome.what)
+                    return self.say(f"{printable(outcome.what[0])} {said}")
         with told():
             found = operations.consumers(queue.alias for queue in queues)
         if options["show"] is not None:

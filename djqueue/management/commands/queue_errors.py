@@ -7,7 +7,7 @@ import os
 import pdb
 from argparse import ArgumentParser, ArgumentTypeError
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TextIO
@@ -19,7 +19,8 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.exceptions import QueueError
 from djqueue.logs import lasted
-from djqueue.management.base import VerbCommand, refuse_none_or_both
+from djqueue.management.base import VerbCommand, asks, refuse_none_or_both, tells
+from djqueue.management.outcomes import REFUSED, Outcome
 from djqueue.management.selecting import by_id
 from djqueue.management.tables import (
     NONE,
@@ -40,7 +41,8 @@ from djqueue.operations import failed, rehearsing
 from djqueue.operations.actions import record
 from djqueue.operations.failed import Filter, Found, failed_queue, picked
 from djqueue.operations.messages import RUNNING, Message
-from djqueue.utils import short_names
+from djqueue.utils import counted, short_names
+from djqueue.wiring import queues as all_queues
 
 VERBS = {
     "list": "the failed messages, a line for each",
@@ -98,6 +100,8 @@ class Command(VerbCommand):
             of[verb].add_argument("ids", nargs="*", metavar="id", help=failed.AN_ID)
             of[verb].add_argument("--all", action="store_true", help="every message in the failed queues chosen")
             of[verb].add_argument("--dry-run", action="store_true", help="say how many, and leave them where they are")
+            tells(of[verb])
+        asks(of["delete"], "a filter or --all deletes messages")
         for verb, one in of.items():
             help = "only of this queue; may be repeated (default: all)"
             one.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
@@ -246,28 +250,49 @@ class Command(VerbCommand):
         refuse_none_or_both(wanted, asked or options["all"])
         if options["dry_run"]:
             done, change = f"would be {done}", lambda queue, ids: len(ids)
-        counts: Counter[BaseQueue] = Counter()
-        known = _Known(queues, wanted)
+        with self.outcome(options["verb"], wanted or [str(asked) or "all that has failed"]) as outcome:
+            outcome.dry_run = options["dry_run"]
+            if not wanted and options["verb"] == "delete" and not self._may_delete(queues, asked, options):
+                return outcome.fail(REFUSED)
+            known = _Known(queues, wanted)
+            self._change_each(known if wanted else failed.chunks(queues, asked), change, done, outcome)
+            if wanted:
+                known.refuse_others(outcome)
+            if missing := max(0, len(known.ids) - outcome.count):
+                why = "they are leased, or wait already"
+                outcome.refuse(counted(missing, "message"), why)
+                raise CommandError(f"{missing} could not be {done}: {why}.")
+            if not outcome.count:
+                self.say(f"0 {done}: no failed message matches {asked}" if asked else f"0 {done}")
+
+    def _change_each(
+        self, chunks: Iterable[tuple[BaseQueue, list[str]]], change: Callable, done: str, outcome: Outcome
+    ) -> None:
         try:
-            for queue, ids in known if wanted else failed.chunks(queues, asked):
+            for queue, ids in chunks:
                 with asking(queue):
-                    counts[queue] += change(queue, ids)
+                    outcome.did(change(queue, ids), queue.alias, ids)
         finally:  # even if the store of the next queue is away
-            if changed := counts.total():
-                self.stdout.write(f"{number(changed)} {done}")
-            if not options["dry_run"]:
-                _record(options["verb"], counts, " ".join(wanted) or str(asked) or "all that has failed")
-        known.refuse_others()
-        if changed < known.count:
-            raise CommandError(f"{known.count - changed} could not be {done}: they are leased, or wait already.")
-        if not changed:
-            self.stdout.write(f"0 {done}: no failed message matches {asked}" if asked else f"0 {done}")
+            if outcome.count:
+                self.say(f"{number(outcome.count)} {done}")
+            if not outcome.dry_run:
+                _record(outcome)
+
+    def _may_delete(self, queues: list[BaseQueue], asked: Filter, options: dict) -> bool:
+        """Whether an operator agrees to delete all that is selected, if there is anything."""
+        if options["dry_run"] or not options["interactive"]:
+            return True
+        counts = Counter(queue.alias for queue, _ in picked(queues, asked))
+        where = ", ".join(f"{number(count)} in {alias}" for alias, count in counts.items())
+        total = counted(counts.total(), "failed message")
+        return not counts or self.confirmed(f"{total} will be deleted: {where}.", interactive=True)
 
 
-def _record(verb: str, counts: Mapping[BaseQueue, int], what: str) -> None:
-    for queue, count in counts.items():
+def _record(outcome: Outcome) -> None:
+    what = cut(" ".join(outcome.what), LONGEST_WHAT)
+    for alias, count in outcome.queues.items():
         if count:
-            record(queue, RECORDED[verb], cut(what, LONGEST_WHAT), count)
+            record(all_queues[alias], RECORDED[outcome.action], what, count)
 
 
 def _argument(text: str) -> tuple[str, Any]:
@@ -291,7 +316,7 @@ class _Known:
     """The messages that whole ids or parts of ids stand for, queue by queue."""
 
     def __init__(self, queues: Sequence[BaseQueue], wanted: Sequence[str]):
-        self.count = 0
+        self.ids: list[str] = []
         self._queues, self._left = queues, list(wanted)
         self._matches: dict[str, list[Found]] = {}
 
@@ -308,12 +333,15 @@ class _Known:
 
     def _each(self, queue: BaseQueue, ids: list[str], given: Iterable[str]) -> Iterator[tuple[BaseQueue, list[str]]]:
         self._left = [id for id in self._left if id not in given]
-        self.count += len(ids)
+        self.ids += ids
         if ids:
             yield queue, ids
 
-    def refuse_others(self) -> None:
+    def refuse_others(self, outcome: Outcome) -> None:
         """Raises CommandError for ids that stand for no message or for several."""
+        outcome.what = [*self.ids, *self._left]
+        for id in self._left:
+            outcome.refuse(id, "it is a part of several ids" if self._matches[id] else "it is no failed message")
         if self._left:
             raise _not_one(self._queues, {id: self._matches[id] for id in self._left})
 

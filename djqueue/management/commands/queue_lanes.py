@@ -15,7 +15,9 @@ from django.core.management.base import CommandError
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.management.base import OperatorCommand
+from djqueue.backends.entries import Entry
+from djqueue.management.base import OperatorCommand, asks
+from djqueue.management.outcomes import REFUSED
 from djqueue.management.tables import (
     NONE,
     Cell,
@@ -32,7 +34,18 @@ from djqueue.management.tables import (
     table,
     width_of,
 )
-from djqueue.operations.lanes import BUSY, PAUSED, Lane, is_held, lanes_of, pause_lane, records, resume_lane
+from djqueue.operations.lanes import (
+    BUSY,
+    PAUSED,
+    Lane,
+    head_of,
+    is_held,
+    lanes_of,
+    pause_lane,
+    records,
+    resume_lane,
+    skip_lane,
+)
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import ThrottledQueue
 from djqueue.utils import nearest
@@ -65,18 +78,22 @@ class Command(OperatorCommand):
         manage.py queue_lanes -q mail --limit 500
         manage.py queue_lanes --pause shop.commands.ship:7 --reason "out of paper"
         manage.py queue_lanes --resume shop.commands.ship:7
+        manage.py queue_lanes --skip shop.commands.ship:7
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
         add("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
-        add("--json", action="store_true", help="as JSON: a list of objects")
+        add("--json", action="store_true", help="as JSON: what was done, or a list of lanes")
         verbs = parser.add_mutually_exclusive_group()
         verbs.add_argument(
             "--pause", metavar="NAME", help="let no further message of this lane run; those that run go on"
         )
         verbs.add_argument("--resume", metavar="NAME", help="let this lane go on, which is paused or held for a time")
+        help = "cancel the first message of this lane, and let the lane go on; it asks first"
+        verbs.add_argument("--skip", metavar="NAME", help=help)
+        asks(parser, "a message is cancelled")
         add("--reason", metavar="TEXT", help="with --pause: what the table will say of it")
         add("--force", action="store_true", help="with --pause: also if no lane and no command has this name")
 
@@ -91,6 +108,8 @@ class Command(OperatorCommand):
             self._pause(queues, options["pause"], options["reason"], options["force"])
         elif options["resume"] is not None:
             self._resume(queues, options["resume"])
+        elif options["skip"] is not None:
+            self._skip(queues, options["skip"], options["interactive"])
         else:
             self._list(queues, options["limit"], options["json"])
 
@@ -121,19 +140,51 @@ class Command(OperatorCommand):
         if problem:
             forced = "Nothing is paused; --force pauses a lane of this name all the same."
             raise CommandError(f"{printable(problem)} {forced}")
-        with asking(queue):
-            pause_lane(queue, name, reason or "")
-        self.stdout.write(f"{printable(name)} is paused")
+        with self.outcome("pause", [f"lane {name}"]) as outcome:
+            with asking(queue):
+                is_new = pause_lane(queue, name, reason or "")
+            if is_new:
+                outcome.did(1, queue.alias, [f"lane {name}"])
+            else:
+                outcome.refuse(f"lane {name}", "it was paused already")
+            self.say(f"{printable(name)} is paused")
 
     def _resume(self, queues: list[BaseQueue], name: str) -> None:
         held = [queue for queue in queues if len(queues) > 1 and _is_held(queue, name)]
         if len(held) > 1:
             where = ", ".join(repr(queue.alias) for queue in held)
             raise CommandError(f"{printable(name)} is held in {where}: say where to resume it, -q ALIAS.", returncode=2)
-        resumed = [repr(queue.alias) for queue in held or queues if _resume_in(queue, name)]
-        if not resumed:
-            raise CommandError(f"{printable(name)} is neither paused nor held for a time: queue_lanes shows which are.")
-        self.stdout.write(f"{printable(name)} is resumed in {', '.join(resumed)}")
+        with self.outcome("resume", [f"lane {name}"]) as outcome:
+            for queue in held or queues:
+                if _resume_in(queue, name):
+                    outcome.did(1, queue.alias, [f"lane {name}"])
+            if not outcome.count:
+                text = f"{printable(name)} is neither paused nor held for a time: queue_lanes shows which are."
+                raise CommandError(text)
+            self.say(f"{printable(name)} is resumed in {', '.join(map(repr, outcome.queues))}")
+
+    def _skip(self, queues: list[BaseQueue], name: str, interactive: bool) -> None:
+        with self.outcome("skip", [f"lane {name}"]) as outcome:
+            heads = [(queue, head) for queue in queues if (head := _head_of(queue, name)) is not None]
+            if len(heads) != 1:
+                text = "No message waits in the lane {}." if not heads else "Say in which queue {} is: -q ALIAS."
+                raise CommandError(text.format(printable(name)))
+            [(queue, head)] = heads
+            what = f"{head.id}, the first message of {name}, will be cancelled, and the lane goes on."
+            if not self.confirmed(printable(what), interactive):
+                return outcome.fail(REFUSED)
+            with asking(queue):
+                was_first = skip_lane(queue, name, head.id)
+            if not was_first:
+                raise CommandError(f"{head.id} is not the first message of {printable(name)} any more.")
+            outcome.did(1, queue.alias, [f"lane {name}"])
+            outcome.more = {"id": head.id}
+            return self.say(f"{head.id} is cancelled, and {printable(name)} goes on")
+
+
+def _head_of(queue: BaseQueue, name: str) -> Entry | None:
+    with asking(queue):
+        return head_of(queue, name)
 
 
 def _throttle(queue: ThrottledQueue) -> str:

@@ -15,7 +15,8 @@ from django.core.management.base import CommandError
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, FAILED
 from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
-from djqueue.management.base import VerbCommand, asks, refuse_none_or_both
+from djqueue.management.base import VerbCommand, asks, refuse_none_or_both, tells
+from djqueue.management.outcomes import REFUSED, Outcome
 from djqueue.management.selecting import by_id, by_ids
 from djqueue.management.tables import (
     able,
@@ -32,7 +33,7 @@ from djqueue.management.tables import (
 from djqueue.operations import failed, messages, paging
 from djqueue.operations.messages import RUNNING, STATES, WAITING, Filter, Message
 from djqueue.operations.paging import Position, Selection
-from djqueue.utils import priority
+from djqueue.utils import counted, priority
 from djqueue.wiring import queues as all_queues
 
 VERBS = {
@@ -121,6 +122,7 @@ class Command(VerbCommand):
         one.add_argument("--all", action="store_true", help="every message in the queues chosen")
         one.add_argument("--dry-run", action="store_true", help="say how many, and leave them as they are")
         asks(one, "a filter or --all changes messages")
+        tells(one)
 
     def handle(self, *args: Any, **options: Any) -> None:
         refusal = "The messages of {} cannot be looked at: its backend cannot 'inspect'."
@@ -184,10 +186,12 @@ class Command(VerbCommand):
         asked = Filter(options)
         refuse_none_or_both(options["ids"], asked or options["all"] or options.get("states"))
         how = self._how(verb, options)
-        if options["ids"]:
-            self._change_known(queues, verb, options, how)
-        else:
-            self._change_selected(queues, verb, options, asked, how)
+        with self.outcome(verb, dict.fromkeys(options["ids"])) as outcome:
+            outcome.dry_run = options["dry_run"]
+            if options["ids"]:
+                self._change_known(queues, verb, how, outcome)
+            else:
+                self._change_selected(queues, verb, options, asked, how, outcome)
 
     def _how(self, verb: str, options: dict) -> dict[str, Any]:
         """What the verb is given beside the messages. Raises CommandError for what cannot be."""
@@ -201,47 +205,58 @@ class Command(VerbCommand):
             raise CommandError(f"--priority: {error}", returncode=2) from None
         return {}
 
-    def _change_known(self, queues: list[BaseQueue], verb: str, options: dict, how: dict[str, Any]) -> None:
-        action, found = ACTIONS[verb], by_ids(queues, options["ids"])
-        if misfits := [one for _, one in found if one.state not in action.states]:
-            told = "\n".join(f"{one.id} is {one.state}" for one in misfits)
-            raise CommandError(f"{verb} is for messages that are {' or '.join(action.states)}:\n{told}")
-        if options["dry_run"]:
-            return self.stdout.write(f"{number(len(found))} would be {action.done}")
-        changed = 0
+    def _change_known(self, queues: list[BaseQueue], verb: str, how: dict[str, Any], outcome: Outcome) -> None:
+        action, found = ACTIONS[verb], by_ids(queues, outcome.what)
+        outcome.what = [one.id for _, one in found]
+        _refuse_misfits(verb, [one for _, one in found], outcome)
         for queue in queues:
-            if ids := [one.id for own, one in found if own is queue]:
-                changed += self._changed(queue, action, ids, how)
-        self.stdout.write(f"{number(changed)} {action.done}")
-        if changed < len(found):
-            raise CommandError(f"{len(found) - changed} could not be {action.done}: they have moved on meanwhile.")
+            ids = [one.id for own, one in found if own is queue]
+            if ids and outcome.dry_run:
+                outcome.did(len(ids), queue.alias)
+            elif ids:
+                self._changed(queue, action, ids, how, outcome)
+                outcome.did(0, what=ids)
+        self.say(f"{number(outcome.count)} {'would be ' if outcome.dry_run else ''}{action.done}")
+        if missing := len(found) - outcome.count:
+            why = "they have moved on meanwhile"
+            outcome.refuse(counted(missing, "message"), why)
+            raise CommandError(f"{missing} could not be {action.done}: {why}.")
 
     def _change_selected(
-        self, queues: list[BaseQueue], verb: str, options: dict, asked: Filter, how: dict[str, Any]
+        self,
+        queues: list[BaseQueue],
+        verb: str,
+        options: dict,
+        asked: Filter,
+        how: dict[str, Any],
+        outcome: Outcome,
     ) -> None:
         action = ACTIONS[verb]
         states = options.get("states") or [one for one in action.states if one != FAILED or verb == "requeue"]
+        outcome.what = [str(asked) or f"all that is {' or '.join(states)}"]
         found = partial(_selected, states=states, asked=asked, but=how.get("priority"))
         counts = {queue: sum(1 for _ in found(queue)) for queue in queues}
         total = sum(counts.values())
         where = ", ".join(f"{number(count)} in {queue.alias}" for queue, count in counts.items() if count)
-        if options["dry_run"] or not total:
-            return self.stdout.write(f"{number(total)} would be {action.done}{f': {where}' if where else ''}")
+        if outcome.dry_run or not total:
+            for queue, count in counts.items():
+                outcome.did(count, queue.alias)
+            return self.say(f"{number(total)} would be {action.done}{f': {where}' if where else ''}")
         what = f"{number(total)} {'message' if total == 1 else 'messages'} would be {action.done}: {where}."
         if not self.confirmed(what, options["interactive"]):
-            return None
-        changed, how = 0, how | {"what": str(asked) or f"all that is {' or '.join(states)}"}
-        progress = self.progress(total)
+            return outcome.fail(REFUSED)
+        seen, progress = 0, self.progress(total)
         for queue, count in counts.items():
             ids = (one.id for one in islice(found(queue), count))
-            told = {"progress": lambda done, before=changed: progress(before + done)}
-            changed += self._changed(queue, action, ids, how | told)
-        return self.stdout.write(f"{number(changed)} {action.done}")
+            told = {"what": outcome.what[0], "progress": lambda done, before=seen: progress(before + done)}
+            self._changed(queue, action, ids, how | told, outcome)
+            seen += count
+        return self.say(f"{number(outcome.count)} {action.done}")
 
-    def _changed(self, queue: BaseQueue, action: Action, ids: Any, how: dict[str, Any]) -> int:
+    def _changed(self, queue: BaseQueue, action: Action, ids: Any, how: dict[str, Any], outcome: Outcome) -> None:
         with asking(queue):
             try:
-                return action.change(queue, ids, **how)
+                action.change(queue, ids, done=partial(outcome.did, queue=queue.alias), **how)
             except (InvalidMessage, UnknownCommand, NotSupported, ValueError) as error:
                 raise CommandError(f"A message of {queue.alias!r} cannot be {action.done}: {error}") from error
 
@@ -271,6 +286,18 @@ def _position(text: str) -> Position:
         return Position(int(place), urlsafe_b64decode(cursor).decode("utf-8", "surrogatepass"))
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is no place: give what the last call has said.") from None
+
+
+def _refuse_misfits(verb: str, found: Sequence[Message], outcome: Outcome) -> None:
+    """Raises CommandError if some messages are in a state that the verb is not for."""
+    states = ACTIONS[verb].states
+    for one in found:
+        if one.state not in states:
+            outcome.refuse(one.id, f"it is {one.state}")
+    if outcome.refused:
+        told = "\n".join(f"{one.what} {one.why.removeprefix('it ')}" for one in outcome.refused)
+        outcome.fail("others were refused, so nothing is done")
+        raise CommandError(f"{verb} is for messages that are {' or '.join(states)}:\n{told}")
 
 
 def _listed(queues: Sequence[BaseQueue], states: Sequence[str], asked: Filter) -> Iterator[Message]:

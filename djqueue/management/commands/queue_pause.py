@@ -43,7 +43,7 @@ class Command(OperatorCommand):
         parser.add_argument("--reason", metavar="TEXT", default="", help="why, for others who see the pause")
         parser.add_argument("--for", type=span, dest="for_", metavar="AGE", help="end it by itself after 90s, 30m, 12h")
         parser.add_argument("--force", action="store_true", help="also what is not known here, but no queue")
-        parser.add_argument("--json", action="store_true", help="what is paused, as JSON: a list of objects")
+        parser.add_argument("--json", action="store_true", help="as JSON: what was done, or a list of what is paused")
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = what(options)
@@ -53,11 +53,15 @@ class Command(OperatorCommand):
             return self._list(options["queue"], options["json"])
         _refuse_local(options["queues"] or ([options["queue"]] if options["queue"] else None))
         how = {"why": options["reason"], "for_": options["for_"], "force": options["force"]}
-        for kind, name in wanted:
-            with told():
-                is_new = operations.pause(kind, name, options["queue"], **how)
-            now = "is paused" if is_new else "was paused already"
-            self.stdout.write(f"{kind.capitalize()} {printable(name)} {now}")
+        with self.outcome("pause", (f"{kind} {name}" for kind, name in wanted)) as outcome:
+            for kind, name in wanted:
+                with told():
+                    is_new = operations.pause(kind, name, options["queue"], **how)
+                if is_new:
+                    outcome.did(what=[f"{kind} {name}"])
+                else:
+                    outcome.refuse(f"{kind} {name}", "it was paused already")
+                self.say(f"{kind.capitalize()} {printable(name)} {'is paused' if is_new else 'was paused already'}")
 
     def _pause_lane(self, options: dict[str, Any]) -> None:
         if options["for_"] is not None:
@@ -100,7 +104,8 @@ def what(options: dict[str, Any]) -> list[tuple[str, str]]:
 def change_lane(command: BaseCommand, options: dict[str, Any], verb: str, more: Sequence[str] = ()) -> None:
     """Have queue_lanes pause or resume the lane that is meant."""
     where = [f"--queue={options['queue']}"] if options["queue"] else []
-    call_command("queue_lanes", f"{verb}={options['lane']}", *where, *more, stdout=command.stdout)
+    form = ["--json"] if options["json"] else []
+    call_command("queue_lanes", f"{verb}={options['lane']}", *where, *more, *form, stdout=command.stdout)
 
 
 def _refuse_local(aliases: list[str] | None) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any
 
-from djqueue.management.base import OperatorCommand, asks
+from djqueue.backends.base import BaseQueue
+from djqueue.management.base import OperatorCommand, asks, tells
+from djqueue.management.outcomes import REFUSED
 from djqueue.management.tables import asking, chosen, count, number
 from djqueue.operations import purging
 
@@ -25,17 +28,24 @@ class Command(OperatorCommand):
         parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", required=True, help=help)
         parser.add_argument("--failed", action="store_true", help="delete what has failed instead")
         asks(parser, "messages are deleted")
+        tells(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         queues, failed = chosen(options["queues"]), options["failed"]
-        told = []
-        for queue in queues:
-            with asking(queue):
-                there, capped = purging.count(queue, failed), queue.stats().capped
-            told.append(f"{count(there, capped)} in {queue.alias}")
-        what = f"All that {'has failed' if failed else 'waits'} will be deleted: {', '.join(told)}."
-        if self.confirmed(what, options["interactive"]):
+        with self.outcome("purge", (queue.alias for queue in queues)) as outcome:
+            if not self.confirmed(_question(queues, failed), options["interactive"]):
+                return outcome.fail(REFUSED)
             for queue in queues:
                 with asking(queue):
                     deleted = purging.purge(queue, failed)
-                self.stdout.write(f"{number(deleted)} deleted in {queue.alias}")
+                outcome.did(deleted, queue.alias, [queue.alias])
+                self.say(f"{number(deleted)} deleted in {queue.alias}")
+
+
+def _question(queues: Sequence[BaseQueue], failed: bool) -> str:
+    told = []
+    for queue in queues:
+        with asking(queue):
+            there, capped = purging.count(queue, failed), queue.stats().capped
+        told.append(f"{count(there, capped)} in {queue.alias}")
+    return f"All that {'has failed' if failed else 'waits'} will be deleted: {', '.join(told)}."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from djqueue import operations
-from djqueue.management.base import OperatorCommand
+from djqueue.management.base import OperatorCommand, tells
 from djqueue.management.commands.queue_pause import add_what, change_lane, what
 from djqueue.management.tables import printable, told
 
@@ -25,6 +26,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_what(parser)
         parser.add_argument("--all", action="store_true", help="all that is paused, but lanes")
+        tells(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = [(kind, name, options["queue"]) for kind, name in what(options)]
@@ -32,11 +34,20 @@ class Command(OperatorCommand):
             raise CommandError("Name queues, a --command, a --schedule or a --lane, or else give --all.", returncode=2)
         if options["lane"] is not None:
             return change_lane(self, options, "--resume")
-        with told():
-            if options["all"]:
+        if options["all"]:
+            with told():
                 wanted = [(one.kind, one.name, one.queue or None) for one in operations.pauses()]
-                if not wanted:
-                    self.stdout.write("Nothing is paused. queue_lanes shows lanes that are.")
+            if not wanted:
+                self.say("Nothing is paused. queue_lanes shows lanes that are.")
+        return self._resume(wanted)
+
+    def _resume(self, wanted: Sequence[tuple[str, str, str | None]]) -> None:
+        with self.outcome("resume", (f"{kind} {name}" for kind, name, _ in wanted)) as outcome:
             for kind, name, queue in wanted:
-                now = "is resumed" if operations.resume(kind, name, queue) else "was not paused"
-                self.stdout.write(f"{kind.capitalize()} {printable(name)} {now}")
+                with told():
+                    was_paused = operations.resume(kind, name, queue)
+                if was_paused:
+                    outcome.did(what=[f"{kind} {name}"])
+                else:
+                    outcome.refuse(f"{kind} {name}", "it was not paused")
+                self.say(f"{kind.capitalize()} {printable(name)} {'is resumed' if was_paused else 'was not paused'}")

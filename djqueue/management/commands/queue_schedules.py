@@ -20,6 +20,7 @@ from djqueue.management.tables import (
     cut_start,
     moment,
     of_each,
+    paused,
     printable,
     table,
     told,
@@ -46,24 +47,35 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add("--json", action="store_true", help="as JSON: a list of objects, with times in epoch seconds")
+        add("--json", action="store_true", help="as JSON: what was done, or a list, with times in epoch seconds")
         verbs = parser.add_mutually_exclusive_group()
         verbs.add_argument("--run", metavar="NAME", help="send its call now, beside its ticks")
         verbs.add_argument("--remove", metavar="NAME", help="remove a schedule that was made at run time")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["run"] is not None:
-            with told():
-                result = run_now(options["run"])
-            self.stdout.write(f"{result.id} is in the queue {result.queue_name}")
+            self._run(options["run"])
         elif options["remove"] is not None:
-            with told():
-                removed = remove(options["remove"])
-            if not removed:
-                raise CommandError(f"There is no schedule {options['remove']!r} that was made at run time.")
-            self.stdout.write(f"{printable(options['remove'])} is removed")
+            self._remove(options["remove"])
         else:
             self._list(chosen(options["queues"]), options["json"])
+
+    def _run(self, name: str) -> None:
+        with self.outcome("run schedule", [name]) as outcome:
+            with told():
+                result = run_now(name)
+            outcome.did(1, result.queue_name, [name])
+            outcome.more = {"id": result.id}
+            self.say(f"{result.id} is in the queue {result.queue_name}")
+
+    def _remove(self, name: str) -> None:
+        with self.outcome("remove schedule", [name]) as outcome:
+            with told():
+                removed = remove(name)
+            if not removed:
+                raise CommandError(f"There is no schedule {name!r} that was made at run time.")
+            outcome.did(what=[name])
+            self.say(f"{printable(name)} is removed")
 
     def _list(self, queues: list[BaseQueue], as_json: bool) -> None:
         found, failures = of_each(queues, lambda queue: schedules([queue]))
@@ -95,14 +107,7 @@ def _rows(found: Sequence[Schedule]) -> list[list[str]]:
             printable(one.timetable),
             moment(one.next),
             Cell.of(f"{moment(one.last)} {one.outcome}".rstrip(), ROLES.get(one.outcome, "")),
-            _paused(one),
+            paused(one.pause),
         ]
         for one in found
     ]
-
-
-def _paused(one: Schedule) -> str:
-    if one.pause is None:
-        return NONE
-    why = f": {one.pause.why}" if one.pause.why else ""
-    return Cell.of(printable(f"since {moment(one.pause.since)} by {one.pause.by}{why}"), "WARNING")

@@ -11,9 +11,11 @@ from django.core.management.base import CommandError
 from djqueue.enqueueing.command import Command as QueuedCommand
 from djqueue.enqueueing.command import as_command
 from djqueue.exceptions import InvalidQueueError, QueueError, UnknownCommand
-from djqueue.management.base import OperatorCommand
+from djqueue.management.base import OperatorCommand, tells
+from djqueue.management.outcomes import Outcome
 from djqueue.operations.actions import record
 from djqueue.registry import registry
+from djqueue.results import Result
 from djqueue.utils import nearest
 from djqueue.wiring import queues
 
@@ -44,27 +46,31 @@ class Command(OperatorCommand):
         )
         add("--delay", type=float, metavar="SECONDS", help="due after this time")
         add("--priority", type=int, metavar="NUMBER", help="higher goes first")
-        add("--json", action="store_true", help="as JSON: an object with the id")
+        tells(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         command, given = _command(options["name"]), options["arguments"]
         changes = {name: options[name] for name in ("queue_name", "delay", "priority") if options[name] is not None}
-        try:
-            call = command.using(**changes) if changes else command
-            result = call.enqueue(**given) if isinstance(given, dict) else call.enqueue(*given)
-        except (QueueError, TypeError, ValueError) as error:
-            told = "\n".join([str(error), *getattr(error, "__notes__", ())])
-            raise CommandError(told, returncode=2 if isinstance(error, WRONG_USAGE) else 1) from error
+        with self.outcome("send", [command.name]) as outcome:
+            try:
+                call = command.using(**changes) if changes else command
+                result = call.enqueue(**given) if isinstance(given, dict) else call.enqueue(*given)
+            except (QueueError, TypeError, ValueError) as error:
+                told = "\n".join([str(error), *getattr(error, "__notes__", ())])
+                raise CommandError(told, returncode=2 if isinstance(error, WRONG_USAGE) else 1) from error
+            self._tell(command.name, result, outcome)
+
+    def _tell(self, name: str, result: Result, outcome: Outcome) -> None:
+        queue = result.queue_name
+        outcome.more = {"id": result.id, "queue": queue, "command": name, "enqueued": result.enqueued}
         if result.enqueued:
-            record(queues[result.queue_name], "send", command.name, 1)
-        if options["json"]:
-            sent = {"id": result.id, "queue": result.queue_name, "command": command.name, "enqueued": result.enqueued}
-            self.stdout.write(json.dumps(sent))
-        elif result.enqueued:
-            self.stdout.write(f"{result.id} is in the queue {result.queue_name}")
-        else:
-            twin = result.duplicate_of
-            self.stdout.write(f"Not enqueued: {twin.id if twin else 'another call'} waits or runs for it")
+            outcome.did(1, queue, [name])
+            record(queues[queue], "send", name, 1)
+            return self.say(f"{result.id} is in the queue {queue}")
+        twin = result.duplicate_of
+        why = f"{twin.id if twin else 'another call'} waits or runs for it"
+        outcome.refuse(name, why)
+        return self.say(f"Not enqueued: {why}")
 
 
 def _arguments(text: str) -> Any:

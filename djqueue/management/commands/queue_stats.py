@@ -21,18 +21,27 @@ from djqueue.management.tables import (
     asking,
     chosen,
     count,
+    cut,
     cut_middle,
     duration,
+    number,
+    paused,
+    printable,
     table,
     time_of_day,
     told,
     width_of,
 )
+from djqueue.operations.pausing import pauses
 from djqueue.operations.rates import MINUTES, QueueRates, queue_rates
+from djqueue.running.pauses import COMMAND, QUEUE, Pause
 from djqueue.utils import clock
 
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
 HEAD = ("queue", "ready", "delayed", "running", "failed", "done", "oldest")
+PAUSED = "paused"
+MOST_PAUSED = 10
+"""Commands that are paused of which a line tells below the table."""
 RATES = ("in/s", "done/s")
 """Since the last look."""
 LATELY = ("done/min", "failed/min", "drain")
@@ -52,9 +61,17 @@ class Look(NamedTuple):
     stats: dict[str, QueueStats]
     lately: dict[str, QueueRates]
     """The rates of the last minutes, of queues that keep facts."""
+    pauses: Sequence[Pause]
+
+    def pause_of(self, queue: BaseQueue) -> Pause | None:
+        return next((one for one in self.pauses if (one.kind, one.name) == (QUEUE, queue.alias)), None)
+
+    def commands_of(self, queue: BaseQueue) -> list[Pause]:
+        """The commands that are paused in a queue."""
+        return [one for one in self.pauses if one.kind == COMMAND and one.queue in ("", queue.alias)]
 
 
-NOTHING_SEEN = Look(0.0, {}, {})
+NOTHING_SEEN = Look(0.0, {}, {}, [])
 """Before the first look: the rates are unknown, and their columns are there."""
 
 
@@ -63,7 +80,8 @@ class Command(OperatorCommand):
         "Shows how many messages of each queue are ready to run, delayed, running (held by a consumer), failed (in the "
         "failed queue) and done, and for how long the oldest one has been ready. '-' is what a backend cannot tell, "
         "and '100,000+' where counting stopped. If something ran in the last five minutes: how many messages "
-        "were done and failed per minute, and in what time none is ready any more if all goes on like that."
+        "were done and failed per minute, and in what time none is ready any more if all goes on like that. What is "
+        "paused is told with who paused it, when and why."
     )
     examples = """
         manage.py queue_stats                     all queues
@@ -125,12 +143,12 @@ class Command(OperatorCommand):
         if as_json:
             return json.dumps([_object(queue, look) for queue in known])
         rates = RATES if before else ()
-        head = (*HEAD[:-1], *rates, *LATELY, HEAD[-1])
+        head = (*HEAD[:-1], *rates, *LATELY, HEAD[-1], PAUSED)
         rows = [_row(queue, look, before) for queue in known]
         width, without = width_of(self.stdout), _left_out(look, before)
-        cuts = {"queue": cut_middle}
-        shown = table(head, rows, head[1:], without=without, cuts=cuts, width=width, paint=self.paint)
-        return "\n".join([shown, "", *_places(known, width)]) if known else shown
+        cuts = {"queue": cut_middle, PAUSED: cut}
+        shown = table(head, rows, head[1:-1], without=without, cuts=cuts, width=width, paint=self.paint)
+        return "\n".join([shown, *_paused_commands(look, width), "", *_places(known, width)]) if known else shown
 
 
 def _look(queues: Sequence[BaseQueue]) -> tuple[Look, list[str]]:
@@ -144,12 +162,14 @@ def _look(queues: Sequence[BaseQueue]) -> tuple[Look, list[str]]:
         except CommandError as error:
             failures |= dict.fromkeys(str(error).splitlines())
     lately: dict[str, QueueRates] = {}
+    stopped: list[Pause] = []
     try:
         with told():
             lately = {one.queue: one for one in queue_rates(known, MINUTES)} if known else {}
+            stopped = pauses(known) if known else []
     except CommandError as error:
         failures[str(error)] = None
-    return Look(clock(), known, lately), list(failures)
+    return Look(clock(), known, lately, stopped), list(failures)
 
 
 def _row(queue: BaseQueue, look: Look, before: Look | None) -> list[str]:
@@ -159,7 +179,7 @@ def _row(queue: BaseQueue, look: Look, before: Look | None) -> list[str]:
     waited = stats.oldest or 0.0
     oldest = Cell.of(duration(stats.oldest), "ERROR" if waited >= TOO_OLD else "WARNING" if waited >= OLD else "")
     rates = _rates(queue.alias, look, before) if before else ()
-    return [queue.alias, *counts, *rates, *_lately(look.lately.get(queue.alias)), oldest]
+    return [queue.alias, *counts, *rates, *_lately(look.lately.get(queue.alias)), oldest, paused(look.pause_of(queue))]
 
 
 def _lately(rates: QueueRates | None) -> list[str]:
@@ -171,10 +191,12 @@ def _lately(rates: QueueRates | None) -> list[str]:
 
 
 def _left_out(look: Look, before: Look | None) -> Sequence[str]:
-    """The rates of the last minutes that are not shown: all if nothing ran, else those that are told since a look."""
+    """The columns that are not shown: pauses if no queue is paused; of the rates of the last minutes all if nothing
+    ran, else those that are told since a look."""
+    without = () if any(one.kind == QUEUE for one in look.pauses) else (PAUSED,)
     if not any(one.done or one.failed or one.retried or one.time_to_drain for one in look.lately.values()):
-        return LATELY
-    return () if before is None else LATELY[:2]
+        return (*LATELY, *without)
+    return without if before is None else (*LATELY[:2], *without)
 
 
 def _rates(alias: str, look: Look, before: Look) -> list[str]:
@@ -203,6 +225,17 @@ def _shown(rate: float) -> str:
     return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
 
 
+def _paused_commands(look: Look, width: int | None) -> list[str]:
+    """The commands that are paused, a line for each of the first."""
+    found = [one for one in look.pauses if one.kind == COMMAND]
+    lines = [f"Command {one.name}{f' in {one.queue}' if one.queue else ''} is paused {paused(one)}" for one in found]
+    more = (
+        [f"… and {number(len(found) - MOST_PAUSED)} more: queue_pause lists them"] if len(found) > MOST_PAUSED else []
+    )
+    shown = [printable(line) for line in lines[:MOST_PAUSED] + more]
+    return ["", *(cut(line, width) if width else line for line in shown)] if shown else []
+
+
 def _places(queues: Sequence[BaseQueue], width: int | None) -> list[str]:
     """Where the queues are, a line for each place."""
     places: dict[str, list[str]] = {}
@@ -218,7 +251,10 @@ def _object(queue: BaseQueue, look: Look) -> dict:
         f"{name}_per_minute": lately and getattr(lately, name) for name in ("enqueued", "done", "failed", "retried")
     }
     drain = {"time_to_drain": lately and lately.time_to_drain}
-    return {"queue": queue.alias, "backend": queue.describe(), **asdict(look.stats[queue.alias]), **rates, **drain}
+    pause, commands = look.pause_of(queue), look.commands_of(queue)
+    stopped = {"pause": pause and asdict(pause), "paused_commands": [asdict(one) for one in commands]}
+    known = {"queue": queue.alias, "backend": queue.describe(), **asdict(look.stats[queue.alias])}
+    return {**known, **rates, **drain, **stopped}
 
 
 def _pause(text: str) -> float:

@@ -1,0 +1,58 @@
+"""What came of an action that an operator's command was told to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+REFUSED = "the question was not answered with yes"
+
+
+class Refused(NamedTuple):
+    """Something to which an action was not done, or not to all of it."""
+
+    what: str
+    why: str
+
+
+class Outcome:
+    """What was done by an action, to how many, and what it was not done to."""
+
+    def __init__(self, action: str, what: Iterable[str]):
+        self.action = action
+        self.what = [*what]
+        """The names or ids that it is about, or a filter in words."""
+        self.count = 0
+        """To how many it was done."""
+        self.queues: dict[str, int] = {}
+        """The same by the alias of the queue, where that is known."""
+        self.refused: list[Refused] = []
+        self.dry_run = False
+        """Whether it was only counted."""
+        self.more: dict[str, Any] = {}
+        """What one action alone has to tell."""
+        self._settled: set[str] = set()
+
+    def did(self, count: int = 1, queue: str = "", what: Iterable[str] = ()) -> None:
+        """Count what was done, in a queue, or to some of those that it is about."""
+        self.count += count
+        self._settled.update(what)
+        if queue:
+            self.queues[queue] = self.queues.get(queue, 0) + count
+
+    def refuse(self, what: str, why: str) -> None:
+        """Note what it was not done to."""
+        self._settled.add(what)
+        self.refused.append(Refused(what, why))
+
+    def fail(self, why: str) -> None:
+        """Note that an error ended it: what was neither done nor refused before is refused."""
+        for what in self.what:
+            if what not in self._settled:
+                self.refuse(what, why)
+
+    def as_object(self) -> dict[str, Any]:
+        """For JSON."""
+        names = ("action", "what", "count", "queues", "dry_run")
+        refused = [one._asdict() for one in self.refused]
+        return {name: getattr(self, name) for name in names} | {"refused": refused} | self.more
