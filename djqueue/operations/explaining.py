@@ -341,7 +341,7 @@ class Surroundings:
             return ""
         busy, most = sum(one.busy for one in self.servers), sum(one.threads + one.coroutines for one in self.servers)
         many = "1 consumer" if len(self.servers) == 1 else f"{number(len(self.servers))} consumers"
-        return f"{many} with {number(most)} workers, of which {number(busy)} are busy."
+        return f"{many} with {number(most)} workers, {number(busy)} of them busy."
 
     @property
     def _has_facts(self) -> bool:
