@@ -21,7 +21,7 @@ from django.apps import apps
 from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError, connections, models
 from django.db.backends.signals import connection_created
 
-from djqueue.backends.database.sql.dialect import Dialect, joined
+from djqueue.backends.database.sql.dialect import Dialect, codes, joined
 from djqueue.backends.database.sql.mariadb import MariaDB
 from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.backends.database.sql.sqlite import SQLite
@@ -246,7 +246,7 @@ def in_our_words(connection: Any, error: DatabaseError | InterfaceError) -> Stor
         mend = "Correct NAME" if connection.vendor == "sqlite" else "Start its server, or correct it"
         text = f"The database {alias!r} cannot be reached: {why}. {mend} in DATABASES."
         return DatabaseUnreachable(text)
-    is_missing = str(error).startswith("no such table") or not NO_SUCH_TABLE.isdisjoint(_codes(error))
+    is_missing = str(error).startswith("no such table") or not NO_SUCH_TABLE.isdisjoint(codes(error))
     table = re.search(r"\bdjqueue_[a-z]+\b(?!\.)", str(error)) if is_missing else None
     return None if table is None else _missing(table[0], alias)
 
@@ -261,11 +261,4 @@ def _missing(table: str, alias: str) -> TablesMissing:
 
 def passing(error: Exception) -> bool:
     """Whether this is a deadlock or a lock timeout, after which the same statement may well succeed."""
-    return not PASSING.isdisjoint(_codes(error))
-
-
-def _codes(error: Exception) -> tuple:
-    """What a driver calls an error: its code of SQL, its own code or text."""
-    cause = error.__cause__ or error
-    code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-    return (code, *cause.args[:1])
+    return not PASSING.isdisjoint(codes(error))

@@ -11,6 +11,7 @@ from django.db import connections, transaction
 from djqueue.backends.database import listening
 from djqueue.backends.database.listening import listener_of
 from djqueue.backends.database.queue import DatabaseQueue
+from djqueue.backends.database.sql import prepared
 from djqueue.backends.database.sql.postgresql import BUCKETS, bucket_of
 from djqueue.exceptions import InvalidQueueError
 from djqueue.testing import eventually, together
@@ -264,6 +265,7 @@ def pooled(backend, private_server, monkeypatch):
     pooler, database = private_server("pgbouncer"), connections.databases[backend.alias]
     monkeypatch.setitem(connections.databases, "direct", dict(database))
     monkeypatch.setattr(listening, "_listeners", {})
+    monkeypatch.setattr(prepared, "_without", set())
     connections[backend.alias].close()
     with monkeypatch.context() as patch:
         patch.setitem(database, "HOST", str(pooler.folder))
@@ -285,6 +287,15 @@ def test_behind_a_pooler_of_transactions_queues_are_polled(pooled, queue, caplog
     assert time.monotonic() - started >= 0.1
     put(queue, "work")
     assert len(queue.claim(1)) == 1
+
+
+@pytest.mark.server("pgbouncer")
+def test_behind_a_pooler_of_transactions_puts_go_on_whose_prepared_statement_is_in_another_session(pooled, queue):
+    def put_often():
+        return [queue.put([entry()]) for _ in range(2 * prepared.PREPARED_AFTER)]
+
+    assert together(*[put_often] * 4, last=queue.close) == [[[True]] * 2 * prepared.PREPARED_AFTER] * 4
+    assert queue.stats().ready == 8 * prepared.PREPARED_AFTER
 
 
 @pytest.mark.server("pgbouncer")

@@ -165,6 +165,10 @@ class Dialect:
         self.cursor.execute(sql.replace("NOW", self.now), params)
         return self.cursor.fetchall()
 
+    def rows_of_often(self, sql: str, params: dict[str, object]) -> list[tuple]:
+        """The rows of a statement that is run often, with named parameters; a vendor may prepare it."""
+        return self.rows(sql, params)
+
     def count(self, sql: str, params: Any = ()) -> int:
         """How many rows a statement changed."""
         self.cursor.execute(sql.replace("NOW", self.now), params)
@@ -491,7 +495,7 @@ class Dialect:
         """``beside``: what the statement returns behind the id."""
         named = dict(zip(text.ARRIVING.split(", "), arrival.row, strict=True))
         sql = text.INSERT_PLAIN if arrival.is_plain else text.INSERT_ONE
-        return {row[0] for row in self.rows(f"{sql}{beside}", named | {"queue": self.queue})}
+        return {row[0] for row in self.rows_of_often(f"{sql}{beside}", named | {"queue": self.queue})}
 
     def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
         """Insert at most one entry for each guard's key, in one transaction. Every guard is an ``OnceGuard``."""
@@ -898,6 +902,13 @@ class Dialect:
 def joined(connection: Any) -> bool:
     """Whether a transaction of the caller is open on a connection, or any statement would open one."""
     return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
+def codes(error: Exception) -> tuple:
+    """What a driver calls an error: its code of SQL, its own code or text."""
+    cause = error.__cause__ or error
+    code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+    return (code, *cause.args[:1])
 
 
 def first_ready(ask: ClaimRequest) -> str:

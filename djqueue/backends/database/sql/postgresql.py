@@ -10,7 +10,7 @@ from zlib import crc32
 from django.db import DatabaseError, DataError
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
-from djqueue.backends.database.sql import text
+from djqueue.backends.database.sql import prepared, text
 from djqueue.backends.database.sql.dialect import (
     LANE_CAP,
     ClaimResult,
@@ -24,14 +24,13 @@ from djqueue.backends.database.sql.dialect import (
     heads_of,
     in_order,
 )
+from djqueue.backends.database.sql.prepared import TYPES
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 INSTANT = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 """When this is read, and not when its statement began."""
 
 ARRIVALS = f"SELECT nextval('djqueue_message_seq_seq') AS seq, *, {text.DUE} FROM"
-TYPES = ("text", "bytea", "int", "bigint", "bigint", "text", "text", "text", "int", "int", "int", "text", "bigint")
-"""Of ARRIVING."""
 INSERT = f"INSERT INTO djqueue_message (seq, {text.COLUMNS}) SELECT seq, %s, {text.ARRIVED} FROM e"
 REFUSING = 'ORDER BY id COLLATE "C" ON CONFLICT (queue, id) DO NOTHING RETURNING id'
 """Rows are numbered in the order of the call, but inserted in the order of ids: otherwise two puts may deadlock."""
@@ -115,6 +114,9 @@ class PostgreSQL(Dialect):
         rows, params = table([arrival.row for arrival in arrivals], TYPES)
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}{notifying}"
         return {row[0] for row in self.rows(sql, [*params, self.queue, *queue])}
+
+    def rows_of_often(self, sql: str, params: dict[str, object]) -> list[tuple]:
+        return prepared.rows_of(self, sql, params)
 
     def _any_soon(self, arrivals: Sequence[NewRow]) -> bool:
         now = time.time_ns() // 1000

@@ -6,7 +6,7 @@ local now = clock()
 local stands = place(now, count_places(1, now) - 1)
 if call("HEXISTS", env, ARGV[1]) == 1 then return 0 end
 call("HSET", body, ARGV[1], ARGV[2])
-call("HSET", env, ARGV[1], string.format("%s 0 %.0f %s", stands, now, ARGV[4]))
+call("HSET", env, ARGV[1], stands .. " 0 " .. stands:sub(1, MOMENT) .. " " .. ARGV[4])
 call("ZADD", ready, ARGV[3], stands .. ARGV[1])
-if ARGV[5] ~= "0" and call("LLEN", bell) < tonumber(ARGV[5]) then ring(1, ARGV[5]) end
+if ARGV[5] ~= "0" and call("LLEN", bell) < tonumber(ARGV[5]) then call("LPUSH", bell, "1") end
 return 1

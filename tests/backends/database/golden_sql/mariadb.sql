@@ -2,6 +2,24 @@
 -- NOW is TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 
 
+-- put: one entry
+
+INSERT IGNORE INTO djqueue_message (
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
+)
+VALUES (
+    %s, %s, %s, -1, %s, %s, %s, 0, 0, 0, %s, 0, 0, '', NOW, NOW + 0, IF(NOW + 0 > NOW, 1, 0),
+    IF(NOW + 0 > NOW, 0, -1), NOW + 0
+)
+RETURNING id;
+
+
+-- put: one entry, as often before
+
+-- INSERT as in: put: one entry
+
+
 -- put: two entries
 
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);

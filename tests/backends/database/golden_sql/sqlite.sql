@@ -2,6 +2,25 @@
 -- NOW is (CAST(strftime('%s', 'now') AS INTEGER) * 1000000 + CAST(substr(strftime('%f', 'now'), 4) AS INTEGER) * 1000)
 
 
+-- put: one entry
+
+INSERT INTO djqueue_message (
+    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
+    owner, created, due_since, state, sort_key, sort_at
+)
+VALUES (
+    %(queue)s, %(id)s, %(body)s, %(neg_priority)s, '', %(command)s, '', 0, 0, 0, '', 0, 0, '', NOW, NOW, 0,
+    %(neg_priority)s, NOW
+)
+ON CONFLICT (queue, id) DO NOTHING
+RETURNING id;
+
+
+-- put: one entry, as often before
+
+-- INSERT as in: put: one entry
+
+
 -- put: two entries
 
 INSERT INTO djqueue_message (

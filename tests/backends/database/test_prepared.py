@@ -1,0 +1,71 @@
+"""What puts one entry is prepared by connections to PostgreSQL that do so often; where it is lost it is sent whole."""
+
+import pytest
+from django.db import connections, transaction
+
+from djqueue.backends.database.sql import prepared
+from djqueue.testing.contract.steps import entry
+
+pytestmark = pytest.mark.backends("postgres")
+
+OFTEN = prepared.PREPARED_AFTER + 2
+
+
+@pytest.fixture(autouse=True)
+def _as_at_the_start(queue, monkeypatch):
+    monkeypatch.setattr(prepared, "_without", set())
+    connections[queue.database].close()
+
+
+def run(queue, sql):
+    with connections[queue.database].cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchall() if cursor.description else []
+
+
+def put_often(queue):
+    entries = [entry() for _ in range(OFTEN)]
+    assert [queue.put([one]) for one in entries] == [[True]] * OFTEN
+    return [one.id for one in entries]
+
+
+def prepared_by(queue):
+    return len(run(queue, "SELECT name FROM pg_prepared_statements WHERE name LIKE 'djqueue%'"))
+
+
+def test_it_is_prepared_once_and_does_the_same(queue):
+    ids = put_often(queue)
+    assert prepared_by(queue) == 1
+    assert queue.put([entry(id=ids[0])]) == [False]
+    assert queue.put([entry(id="ärger\\'", priority=3, delay=60.0)]) == [True]
+    assert [lease.entry.id for lease in queue.claim(OFTEN + 1)] == ids
+    assert queue.find("ärger\\'").entry.priority == 3
+
+
+def test_a_connection_that_puts_little_prepares_nothing(queue):
+    for _ in range(prepared.PREPARED_AFTER):
+        queue.put([entry()])
+    assert prepared_by(queue) == 0
+
+
+def test_where_it_is_lost_as_behind_a_pooler_it_is_prepared_no_more(queue):
+    put_often(queue)
+    run(queue, "DEALLOCATE ALL")
+    put_often(queue)
+    assert prepared_by(queue) == 0
+    assert queue.stats().ready == 2 * OFTEN
+
+
+def test_what_another_client_of_the_session_has_prepared_is_used(queue):
+    put_often(queue)
+    prepared._runs.clear()
+    put_often(queue)
+    assert prepared_by(queue) == 1
+
+
+def test_the_callers_transaction_does_not_depend_on_it(queue):
+    put_often(queue)
+    run(queue, "DEALLOCATE ALL")
+    with transaction.atomic(using=queue.database):
+        assert queue.put([entry()]) == [True]
+    assert queue.stats().ready == OFTEN + 1
