@@ -199,7 +199,7 @@ def get(name: str) -> Any:
     if value is not _UNSAID:
         return value
     value = _unsaid.get(name, _UNSAID)
-    if value is _UNSAID or name in vars(_READ["_wrapped"]):
+    if value is _UNSAID or name in _READ["_wrapped"].__dict__:
         value = getattr(settings, name, _UNSAID)
         if value is _UNSAID:
             value = _unsaid[name] = _default(name)

@@ -146,7 +146,7 @@ class Worker(Member):
         self.unit, rest = unit.copy(), unit
         for held in unit:
             held.worker = self
-        if len(unit) == 1 and self._pool.coroutines is not None and is_coroutine(unit[0].lease):
+        if self._pool.coroutines is not None and len(unit) == 1 and is_coroutine(unit[0].lease):
             return self._start(self._pool.coroutines, unit[0])
         while rest:
             batch, rest = _next_batch(rest)

@@ -225,7 +225,7 @@ class Settlers(PerServer[Settler]):
     def finish(self, held: Held, verdict: Verdict) -> None:
         """Settle a message that a worker has run, or must not begin. From any thread, which it does not end."""
         try:
-            if verdict.outcome is DONE:
+            if verdict.outcome is DONE and held.lease.begun:  # its command was not seen through when it began
                 self._seen_through(held)
             if verdict.outcome.effect.counts:
                 self._run_limit.ran()

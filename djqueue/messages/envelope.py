@@ -242,7 +242,7 @@ def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple
         _verify_by_fallbacks(mac, kind, id, queue, content)
     start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
     header = content[_LENGTH.size : start]
-    parsed = _parsed if b'"m"' in header or b'"o"' in header else _parsed_once
+    parsed = _parsed_once if header.find(b"{", 1) < 0 else _parsed  # metadata and options are objects within it
     return parsed(header), content[start:]
 
 

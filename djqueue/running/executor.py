@@ -55,7 +55,7 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
     first = jobs[0]
     if signals.started.receivers or logger.isEnabledFor(logging.DEBUG):
         _announce(jobs)
-    if (observer := _observer_of(first)) is not None:
+    if first.policy.task is not None and (observer := first.command.observer) is not None:
         return [_attempt_observed(first, observer, context, slot)]
     try:
         if first.command.batched:
@@ -158,8 +158,8 @@ def execute_batch(
     if jobs := _begun_together(queue, leases, controls, verdicts):
         if instruments.registered:
             instruments.began(context, jobs)
-        for number, verdict in enumerate(attempt(jobs, context, slot)):
-            verdicts[jobs[number].place] = verdict
+        for job, verdict in zip(jobs, attempt(jobs, context, slot), strict=True):
+            verdicts[job.place] = verdict
     _conclude(queue, leases, controls, context, jobs, verdicts)
     return verdicts
 
@@ -322,7 +322,8 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
             verdict = _cancelled(control)
         if verdict is not None:
             return _not_run(Job(queue, entry, envelope, command, policy, control, (), {}, keep), verdict)
-        note_attempts(queue, entry, policy, control)
+        if policy.task is not None:
+            note_attempts(queue, entry, policy, control)
         args, kwargs = envelope.arguments()  # reads model instances
         if command.batched:
             args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
