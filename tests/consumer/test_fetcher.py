@@ -116,9 +116,10 @@ class TestFeeder:
         bench = ticked(queue, threads=2)
         bench.begin()
         held = next(held for held in bench.in_flight if held.began is None)
+        held.since += 60
         bench.fetcher._await_room()
         assert bench.ids() == {handles[0].id, handles[1].id}  # it has not waited for long
-        held.since -= 10
+        held.since -= 70
         bench.pool.room.clear()
         with heard("released") as told:
             bench.fetcher._await_room()

@@ -73,7 +73,6 @@ class WindowsContract(LaneSuite):
         [first] = queue.claim(5)
         [counted] = queue.defer([first], LANE_WINDOW)
         [counted] = queue.defer([counted], LANE_WINDOW)
-        assert counted.claimed >= first.claimed + 2 * LANE_WINDOW
         [second] = eventually(lambda: queue.claim(5))
         assert second.claimed - counted.claimed >= LANE_SLOW - EARLY
 

@@ -213,7 +213,7 @@ LANES = {
 
 @dataclass
 class LaneStress(Stress):
-    """:class:`Stress` over lanes. Claimers complete a run in its order, until one entry is abandoned, fails or is lost."""
+    """:class:`Stress` over lanes. Claimers complete a run in order, until one entry is abandoned, fails or is lost."""
 
     lease: float = 0.4
     producers: int = 1
