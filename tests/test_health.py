@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,8 +122,15 @@ def alive(*arguments):
     return health.main([*map(str, arguments)])
 
 
-def test_it_prints_each_part_with_its_age(write, capsys):
+@pytest.fixture
+def now(monkeypatch):
+    """The time, which stands still."""
     now = time.monotonic()
+    monkeypatch.setattr(health, "time", SimpleNamespace(monotonic=lambda: now))
+    return now
+
+
+def test_it_prints_each_part_with_its_age(write, capsys, now):
     runs = [run(now - 200, **WHERE), run(now - 3, worker="worker-1")]
     path = write(report(moved=now - 1, parts=[fetcher(now - 2, failures=3)], running=2, workers=4, idle=2, runs=runs))
     assert alive(path) == 0
@@ -136,8 +144,8 @@ def test_it_prints_each_part_with_its_age(write, capsys):
     )
 
 
-def test_it_prints_why_not_and_exits_with_1(write, capsys):
-    path = write(report(moved=time.monotonic() - 20))
+def test_it_prints_why_not_and_exits_with_1(write, capsys, now):
+    path = write(report(moved=now - 20))
     assert alive(path) == 1
     assert capsys.readouterr().out.splitlines()[:2] == [
         "not alive: web1:7:ab, serving",
@@ -147,8 +155,7 @@ def test_it_prints_why_not_and_exits_with_1(write, capsys):
     assert capsys.readouterr().out.startswith("not ready: ")
 
 
-def test_json_has_ages(write, capsys):
-    now = time.monotonic()
+def test_json_has_ages(write, capsys, now):
     path = write(fleet("serving", began=now - 5) | {"moved": now}, pid11=report(moved=now, runs=[run(now - 8)]))
     assert alive(path, "--json") == 0
     told = json.loads(capsys.readouterr().out)

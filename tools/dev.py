@@ -31,7 +31,7 @@ VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
 RACE, TESTS, TASK_TESTS = "tests/benchmarks/race", "tests", "tests/tasks"
 
 PROCESSORS = os.cpu_count() or 1
-# Many tests wait for something: three for each processor keep them busy, of the quick ones two. A few at a time, so
+# Many tests wait for something: four for each processor keep them busy, of the quick ones two. A few at a time, so
 # that none waits at the end for another one's many.
 PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(8, 4 * PROCESSORS)))
 QUICK_PYTEST = (*PYTEST[:-1], str(min(8, 2 * PROCESSORS)))

@@ -13,11 +13,12 @@ PATIENCE = 20.0
 
 def eventually(look: Callable[[], Any], timeout: float = PATIENCE) -> Any:
     """The first truthy value that ``look`` returns. AssertionError after ``timeout`` seconds without one."""
-    deadline = time.monotonic() + timeout
+    deadline, pause = time.monotonic() + timeout, 0.002
     while not (found := look()):
         if time.monotonic() > deadline:
             raise AssertionError(f"it did not happen within {timeout} seconds")
-        time.sleep(0.002)
+        time.sleep(pause)
+        pause = min(0.02, 1.1 * pause)  # a look may cost a statement
     return found
 
 

@@ -11,6 +11,7 @@ from djqueue.exceptions import QueueError
 from djqueue.policies.outcomes import Outcome
 from djqueue.running.executor import execute
 from djqueue.utils import clock
+from tests.support.clock import Clock
 from tests.support.consumer import away, heard, message_for
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
@@ -78,15 +79,17 @@ def test_what_began_with_its_claim_costs_none_either(queue, control_channel, beg
     assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, True, [])
 
 
-def test_what_runs_for_half_a_second_is_begun_then(queue, begun):
+def test_what_runs_for_half_a_second_is_begun_then(queue, begun, monkeypatch):
+    now = Clock(clock())
+    monkeypatch.setattr("djqueue.consumer.control.clock", now)
     in_flight = InFlight()
     control_channel = ControlChannel([queue], in_flight)
     for age in (2 * NOTED, NOTED / 2):
         queue.put([message_for(queue, work.name)])
         [held] = in_flight.take(queue, queue.claim(1, 60, "me", begin=False), 0.0)
-        held.began, held.policy = clock() - age, work.policy
+        held.began, held.policy = now() - age, work.policy
     control_channel.tick()
-    told = sorted((held.lease.begun, clock() - held.began > NOTED) for held in in_flight)
+    told = sorted((held.lease.begun, now() - held.began > NOTED) for held in in_flight)
     assert told == [(False, False), (True, True)]
     assert (control_channel.tick() <= NOTED, begun) == (True, [1])
 

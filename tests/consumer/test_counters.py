@@ -93,7 +93,7 @@ class TestBeside:
         queue.put([message_for(queue, "shop.commands.elsewhere")])
         with serving() as beside:
             counts = eventually(lambda: beside.consumer.totals().counts.get(("default", OTHER)))
-            assert counts.outcomes["postponed"] == 1
+            assert counts.outcomes["postponed"] >= 1  # again after a second
 
 
 def test_a_duration_is_in_the_first_class_whose_bound_is_not_less():

@@ -163,7 +163,8 @@ class TestFailures:
             eventually(lambda: f"The lease of message {first.id} is lost" in caplog.text)
             gate.open()
             assert consumer.code() == 0
-        assert [about["id"] for _, about in told] == [handle.id for handle in others]
+        back = dict.fromkeys(about["id"] for _, about in told)  # on a busy machine again, behind what was lost
+        assert [*back] == [handle.id for handle in others]
         assert {about["reason"] for _, about in told} == {"what was before it in its lane comes again first"}
 
 

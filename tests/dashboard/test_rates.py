@@ -62,10 +62,8 @@ def test_queues_and_the_overview_say_what_comes_in_and_is_done_and_when_they_are
     Sampler().look(queue, now)
     counted(queue, send_receipt.name, 1, done=60, failed=5)
     pages = {path: text_of(boss.get(ROOT + path)) for path in ("", "queues/")}
-    assert re.search(r"1\d a minute 0 a minute come in", pages[""]) and re.search(
-        "drained in 1m (40|39|38)s", pages[""]
-    )
-    assert re.search(r" 0 in, 1\d done (0\.[89]|1(\.\d)?) failed drained in 1m (40|39|38)s ", pages["queues/"]), pages[
+    assert re.search(r"1\d a minute 0 a minute come in", pages[""]) and re.search(r"drained in 1m (40|3\d)s", pages[""])
+    assert re.search(r" 0 in, 1\d done (0\.[89]|1(\.\d)?) failed drained in 1m (40|3\d)s ", pages["queues/"]), pages[
         "queues/"
     ]
     assert boss.get(ROOT).content.decode().count('<svg class="djq-plot"') == 2

@@ -290,7 +290,7 @@ class Untold(Recorded):
 
 
 class Gathering(Recorded):
-    batch_size = Batch(size=5, min_size=3, timeout=0.2)
+    batch_size = Batch(size=5, min_size=3, timeout=60)
     options = {"idle_timeout": 0}
 
 

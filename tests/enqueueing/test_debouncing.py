@@ -121,7 +121,7 @@ class TestWindows:
         assert put(calls) == [True, False, False]
         assert is_delayed(queue, calls[0].id)
         if can_look(queue):
-            assert due(queue, calls[0]) == pytest.approx(called + LONG, abs=STEP)
+            assert called + LONG - ROUNDED <= due(queue, calls[0]) <= queue.now() + LONG + ROUNDED
 
     def test_df14_a_call_after_the_delayed_run_began_is_followed_by_another_run(self, queue):
         often = refresh.using(debounce=SHORT)
@@ -200,10 +200,11 @@ class TestExtend:
         quiet = refresh.using(extend=True, debounce=1.0)
         first = quiet()
         until_now_is(queue, queue.now() + 0.2)
-        called = queue.now()
+        called, was = queue.now(), due(queue, first)
         quiet()
+        is_late = queue.now() > was  # what is due is postponed no further
         [lease] = queue.reserve(1, wait=5 * STEP)
-        assert (lease.entry.id, lease.claimed >= called + 1.0 - ROUNDED) == (first.id, True)
+        assert (lease.entry.id, lease.claimed >= called + 1.0 - ROUNDED or is_late) == (first.id, True)
 
 
 class TestSameness:
@@ -286,8 +287,9 @@ class TestOptions:
         delayed = ask_delay()
         record = queue.find(delayed.id)
         assert record.at - record.entry.created == pytest.approx(LONG, abs=ROUNDED)
+        called = queue.now()
         ask_window()
-        assert due(queue, ask_window()) == pytest.approx(queue.now() + LONG, abs=STEP)
+        assert called + LONG - ROUNDED <= due(queue, ask_window()) <= queue.now() + LONG + ROUNDED
 
     def test_df11_what_functions_say_is_refused_at_the_call(self, queue):
         with pytest.raises(ValueError, match="delay is .* than ttl"):

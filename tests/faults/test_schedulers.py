@@ -49,7 +49,7 @@ def assert_each_once(ledger, name, step):
     of_id = {tick_id(name, EPOCH + timedelta(minutes=n)): n for n in range(-60, MINUTES + 1)}
     ran = sorted(of_id[end.id] for end in ledger.of("end", of_id.keys()))
     assert ran == list(range(ran[0], MINUTES + 1, step))[: len(ran)]
-    assert len(ran) >= (MINUTES - 6) // step
+    assert len(ran) >= MINUTES // 4 // step  # however late the first scheduler was there
     assert ran[-1] + step > MINUTES
 
 

@@ -250,7 +250,7 @@ class TestRemaining:
 
     def test_what_remains_is_negative_when_it_is_over(self):
         message = CurrentMessage("id", 1, "c", "default", time_limit=1.0, began=time.monotonic() - 5)
-        assert -4.5 < message.remaining + 0.5 < 0
+        assert -60 < message.remaining <= -4
 
 
 @SOME
@@ -349,7 +349,7 @@ class TestStuckOddly:
 @pytest.mark.backends(*WITH_SQS)
 def test_df22_a_job_of_three_leases_runs_once(queue, gate):
     """Two consumers: the other one would take it if its lease ran out."""
-    handle, lease = hold("gate"), 0.5 if can_look(queue) else 1.0  # SQS leases by whole seconds
+    handle, lease = hold("gate"), 1.0 if can_look(queue) else 2.0  # SQS leases by whole seconds
     with (
         heard("completed", "lease_lost") as told,
         serving(threads=1, lease=lease) as one,

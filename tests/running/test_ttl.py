@@ -33,7 +33,7 @@ def work(number=0):
     return number
 
 
-@queue_command(ttl=1, retry_on=[Hiccup], backoff=False, max_attempts=9)
+@queue_command(ttl=3, retry_on=[Hiccup], backoff=False, max_attempts=9)
 def stumble():
     ran.append(current_message().attempt)
     raise Hiccup
@@ -87,7 +87,7 @@ class TestExpiry:
     def test_df8_the_ttl_counts_from_the_first_put_across_retries(self, queue):
         stumble()
         assert run_one(queue).outcome is Outcome.RETRY
-        time.sleep(1.1)
+        time.sleep(3.1)
         assert run_one(queue).outcome is Outcome.EXPIRED
         assert (ran, len(queue), len(queue.failed)) == ([1], 0, 0)
 

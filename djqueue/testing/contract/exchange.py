@@ -74,10 +74,10 @@ class ExchangeContract(Contract):
 
     def test_what_it_claims_has_not_begun(self):
         queue = self.queue("lease", "begin", entries="ab")
-        idle, busy = exchanged(queue, [], 2, lease=0.3)
+        idle, busy = exchanged(queue, [], 2)
         assert (idle.begun, busy.begun) == (False, False)
         (busy,) = queue.begin([busy])
-        run_out(queue, [idle, busy])
+        run_out(queue, queue.touch([idle, busy], 0.05))
         lost = {lease.entry.id: lease.entry.lost for lease in claim(queue, 2)}
         assert lost == {idle.entry.id: 0, busy.entry.id: 1}
 

@@ -30,11 +30,11 @@ from djqueue.testing.contract.lane_steps import (
     unit,
 )
 from djqueue.testing.contract.steps import Contract, asked, names, put, until_now_is
-from djqueue.testing.patience import eventually, together
+from djqueue.testing.patience import PATIENCE, eventually, together
 
 LANE_WINDOW = 0.3
 """Seconds of a window whose end is waited for."""
-LANE_SLOW = 1.0
+LANE_SLOW = 2.5
 """Seconds of a window before whose end a step of the test has to happen, also on a slow machine."""
 
 
@@ -59,11 +59,10 @@ class WindowsContract(LaneSuite):
     def test_what_begins_later_than_it_left_is_counted_from_then_on(self):
         queue = self.with_lane("a", *"123456", gate=so_many(2, LANE_SLOW))
         first, second = queue.claim(2)
-        [counted] = queue.defer([first], LANE_SLOW / 2)
-        assert counted.claimed >= first.claimed + LANE_SLOW / 2
-        (third,) = eventually(lambda: queue.claim(5))
-        assert LANE_SLOW - EARLY <= third.claimed - second.claimed
-        (fourth,) = eventually(lambda: queue.claim(5))
+        [counted] = queue.defer([first], LANE_WINDOW)
+        assert counted.claimed >= first.claimed + LANE_WINDOW
+        (third,), (fourth,) = unit(queue), unit(queue)
+        assert third.claimed - second.claimed >= LANE_SLOW - EARLY
         assert fourth.claimed - counted.claimed >= LANE_SLOW - EARLY
 
     def test_what_is_counted_later_is_so_in_the_lane_that_it_is_within_too(self):
@@ -72,8 +71,8 @@ class WindowsContract(LaneSuite):
         for lane in "ab":
             fill(queue, lane, lane, gate=Gate(ordered=True, parent="both", parent_gate=outer))
         [first] = queue.claim(5)
-        [counted] = queue.defer([first], LANE_SLOW)
-        [counted] = queue.defer([counted], LANE_SLOW)
+        [counted] = queue.defer([first], LANE_WINDOW)
+        [counted] = queue.defer([counted], LANE_WINDOW)
         [second] = eventually(lambda: queue.claim(5))
         assert second.claimed - counted.claimed >= LANE_SLOW - EARLY
 
@@ -123,12 +122,13 @@ class WindowsContract(LaneSuite):
         assert queue.now() - lease.claimed >= 0.1
 
     def test_what_is_throttled_waits_without_an_attempt_and_holds_up_nobody(self):
-        queue = self.with_lane("a", *"12", gate=so_many(1, LANE_SLOW))
-        fill(queue, "b", *"34", gate=so_many(1, LONG))
-        put(queue, *"xyz")
-        assert sorted(names(all_now(queue))) == ["1", "3", "x", "y", "z"]
-        (lease,) = unit(queue)
-        assert (names([lease]), lease.entry.attempts) == (["2"], 1)
+        for seconds in (LONG, LANE_WINDOW):
+            queue = self.with_lane("a", *"12", gate=so_many(1, seconds))
+            fill(queue, "b", *"34", gate=so_many(1, LONG))
+            put(queue, *"xyz")
+            assert seconds < LONG or sorted(names(all_now(queue))) == ["1", "3", "x", "y", "z"]
+        attempts = {lease.entry.body: lease.entry.attempts for lease in (unit(queue)[0] for _ in range(6))}
+        assert attempts == dict.fromkeys([b"1", b"2", b"3", b"x", b"y", b"z"], 1)
 
     def test_a_run_is_as_long_as_the_window_allows(self):
         queue = self.with_lane("a", *"123456", gate=replace(so_many(4, LONG), max_run=3))
@@ -188,15 +188,15 @@ class SpendContract(Contract):
         assert store.acquire(rate_limit, 5).count == 2
 
     def test_what_is_handed_back_does_not_make_the_grants_of_others_older(self):
-        store, rate_limit = self.shared(), a_rate_limit(4, WINDOW)
+        store, rate_limit = self.shared(), a_rate_limit(4, LANE_SLOW)
         mine = store.acquire(rate_limit, 2)
         eventually(lambda: store.now() * 1e6 > mine.at + 1e6 * WINDOW / 2)
         others = store.acquire(rate_limit, 2)
         store.release(rate_limit, mine, 2)
         assert store.acquire(rate_limit, 5).count == 2
-        eventually(lambda: store.now() * 1e6 > mine.at + 1e6 * WINDOW)
+        eventually(lambda: store.now() * 1e6 > mine.at + 1e6 * LANE_SLOW)
         later = store.acquire(rate_limit, 5)
-        assert later.count == 0 or later.at >= others.at + 1e6 * (WINDOW - EARLY)
+        assert later.count == 0 or later.at >= others.at + 1e6 * (LANE_SLOW - EARLY)
 
     def test_a_grant_of_a_moderated_rate_limit_that_is_handed_back_leaves_no_gap(self):
         store = self.shared()
@@ -208,9 +208,10 @@ class SpendContract(Contract):
             assert store.acquire(rate_limit, 1).count == 1
 
     def test_tq19_a_rate_limit_is_forgotten_two_windows_after_its_last_use(self):
-        store, rate_limit = self.shared(), a_rate_limit(5, WINDOW)
-        used, laxer = store.acquire(rate_limit, 5).at / 1e6, another(rate_limit, 100, 2 * WINDOW)
-        assert store.acquire(laxer, 9).count == 0
+        for seconds in (LONG, WINDOW):
+            store, rate_limit = self.shared(), a_rate_limit(5, seconds)
+            used, laxer = store.acquire(rate_limit, 5).at / 1e6, another(rate_limit, 100, 2 * seconds)
+            assert seconds < LONG or store.acquire(laxer, 9).count == 0
         eventually(lambda: store.acquire(laxer, 9).count == 9)
         assert store.now() - used >= WINDOW - EARLY
 
@@ -222,10 +223,11 @@ class SpendContract(Contract):
         assert (store.acquire(lax, 9).count, store.acquire(lax, 9).reason) == (0, "limited")
 
     def test_who_says_a_window_that_allows_more_has_it_once_nobody_says_the_other(self):
-        store, strict = self.shared(), a_rate_limit(2, WINDOW)
-        lax = another(strict, 100, WINDOW)
-        last = store.acquire(strict, 1).at / 1e6
-        assert store.acquire(lax, 9).count == 1
+        for seconds in (LONG, WINDOW):
+            store, strict = self.shared(), a_rate_limit(2, seconds)
+            lax = another(strict, 100, seconds)
+            last = store.acquire(strict, 1).at / 1e6
+            assert seconds < LONG or store.acquire(lax, 9).count == 1
         eventually(lambda: store.acquire(lax, 9).count == 9)
         assert store.now() - last >= 2 * WINDOW - EARLY
 
@@ -282,7 +284,7 @@ class SpendContract(Contract):
         together(*[spend] * 6, last=queue.close)
         moments = sorted(grant.at / 1e6 for grant in grants for _ in range(grant.count))
         assert min(gaps(moments, apart=10)) >= WINDOW - 1e-5
-        assert moments[39] - moments[0] < 3 * WINDOW + 2
+        assert moments[39] - moments[0] < 3 * WINDOW + PATIENCE
 
     def test_of_many_who_spend_a_spaced_one_each_slot_is_granted_once(self):
         queue, spacing = self.guarded(), f"spacing {new_id()[-12:]}"
@@ -381,21 +383,22 @@ class RateContract(Contract):
         for rate in self.rates(60, 10, WINDOW, "lease"):
             moments = rate.moments_of_many(8, 40, limit=3)
             assert min(gaps(moments, apart=10)) >= WINDOW - self.early
-            assert moments[39] - moments[0] < 3 * WINDOW + 2
+            assert moments[39] - moments[0] < 3 * WINDOW + PATIENCE
 
     def test_tq17_who_waits_as_long_as_was_said_is_served(self):
         for rate in self.rates(20, 1, 1.0):
-            rate.now()
-            claimed = rate.now()
+            while claimed := rate.now():
+                continue
             assert (claimed, claimed.reason, 0 < claimed.retry_after <= 1.0) == ([], rate.why[0], True)
             until_now_is(rate.queue, rate.queue.now() + claimed.retry_after)
             assert len(rate.now()) == 1
 
     def test_tq4_what_is_moderated_leaves_evenly_spaced(self):
-        for rate in self.rates(20, 4, WINDOW, moderate=True):
+        for rate in self.rates(20, 4, LONG, moderate=True):
             claimed = rate.now()
-            assert (len(claimed), claimed.reason, 0 < claimed.retry_after <= WINDOW / 4) == (1, rate.why[1], True)
-            assert min(gaps([claimed[0].claimed, *rate.moments(6)])) >= WINDOW / 4 - self.early
+            assert (len(claimed), claimed.reason, 0 < claimed.retry_after <= LONG / 4) == (1, rate.why[1], True)
+        for rate in self.rates(20, 4, WINDOW, moderate=True):
+            assert min(gaps(rate.moments(7))) >= WINDOW / 4 - self.early
 
     def test_tq5_what_is_moderated_is_spaced_whoever_asks(self):
         for rate in self.rates(20, 8, WINDOW, "lease", moderate=True):
@@ -413,7 +416,7 @@ class RateContract(Contract):
             moments = rate.moments(4)
             assert min(gaps(moments)) >= WINDOW / 4 - self.early
             until_now_is(rate.queue, moments[-1] + WINDOW + 0.01)
-            assert len(rate.now()) == 3
+            assert len(rate.now()) == 3 or max(gaps([*moments, rate.queue.now()])) > 2 * WINDOW
             assert rate.now().reason in (*rate.why, "")
 
 
@@ -441,11 +444,12 @@ class ClaimWithinContract(RateContract):
         assert [lease.entry.attempts for lease in claimed] == [1] * 5
 
     def test_what_is_spent_is_known_until_it_counts_no_more(self):
-        queue, rate_limit = self.filled(), a_rate_limit(5, LANE_WINDOW)
-        known = queue.store.shared
-        assert known.used(rate_limit) == 0
-        claimed = within(queue, rate_limit, 3)
-        assert known.used(rate_limit) == known.used(another(rate_limit, 50)) == 3
+        for seconds in (LONG, LANE_WINDOW):
+            queue, rate_limit = self.filled(), a_rate_limit(5, seconds)
+            known = queue.store.shared
+            assert known.used(rate_limit) == 0
+            claimed = within(queue, rate_limit, 3)
+            assert seconds < LONG or known.used(rate_limit) == known.used(another(rate_limit, 50)) == 3
         until_now_is(queue, claimed[0].claimed + LANE_WINDOW + 0.01)
         assert known.used(rate_limit) == 0
 

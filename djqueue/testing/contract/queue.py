@@ -225,8 +225,9 @@ class QueueContract(Contract):
 
     def test_a_delayed_item_is_waited_for(self):
         queue = self.queue()
-        queue.push("later", delay=0.1)
+        queue.push("much later", delay=60)
         assert queue.pop(default=NOTHING) is NOTHING
+        queue.push("later", delay=0.1)
         assert queue.pop(timeout=PATIENCE) == "later"
 
     def test_an_item_that_nobody_signed_goes_to_the_failed_queue(self):

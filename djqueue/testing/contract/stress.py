@@ -213,7 +213,7 @@ LANES = {
 
 @dataclass
 class LaneStress(Stress):
-    """:class:`Stress` over lanes. Claimers complete a run in its order, until one entry is abandoned or fails."""
+    """:class:`Stress` over lanes. Claimers complete a run in order, until one entry is abandoned, fails or is lost."""
 
     lease: float = 0.4
     producers: int = 1
@@ -245,6 +245,8 @@ class LaneStress(Stress):
             if fate < 0.08:
                 return self._fail(unit[place:], HOLD_LANE if fate < 0.06 else HOLD_PAUSE)
             self.ledger.complete(self.queue, hold)
+            if not hold.done:
+                return  # its lease ran out: the rest of the run is another's
 
     def _fail(self, unit: list[Hold], how: str) -> None:
         """Release a failed entry so that its lane waits; the rest of the run goes back untried."""

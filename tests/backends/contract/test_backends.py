@@ -86,7 +86,7 @@ class TestPrune(OnEachBackend):
 class TestStress(OnEachBackend, StressContract):
     """Threads and models."""
 
-    examples = 60 if FULL else 10
+    examples = 60 if FULL else 6
 
 
 @pytest.mark.backends("memory", "postgres", "redis-blocking", *DISCOVERED)

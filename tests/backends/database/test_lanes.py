@@ -102,9 +102,10 @@ def test_who_is_busy_with_other_work_sees_lanes_that_others_filled_soon(queue):
 
 
 def test_a_delayed_entry_enters_its_lane_when_it_is_due(queue):
-    fill(queue, "a", "late", delay=0.5, priority=5)
+    fill(queue, "a", "much later", delay=60, priority=9)
     fill(queue, "a", "now")
-    assert bodies(queue.peek(DELAYED)) == ["late"]
+    assert bodies(queue.peek(DELAYED)) == ["much later"]
+    fill(queue, "a", "late", delay=0.1, priority=5)
     first = eventually(lambda: [one for one in queue.peek(READY) if one.entry.body == b"late"])
     assert first[0].entry.gate == ORDERED
     assert names(queue.claim(2)) == ["late"]

@@ -124,7 +124,8 @@ def slowly(monkeypatch):
 @pytest.mark.backends("postgres")
 @pytest.mark.usefixtures("slowly")
 class TestAtOnce:
-    def test_what_leaves_takes_a_look_and_one_statement(self, queue):
+    def test_what_leaves_takes_a_look_and_one_statement(self, queue, monkeypatch):
+        monkeypatch.setattr("djqueue.backends.database.queue.UNSEEN", 3600)  # a look at the lanes is a statement too
         rate_limit = a_rate_limit(queue, 6)
         filled(queue, 8, rate_limit)
         with statements(queue) as log:
