@@ -435,6 +435,11 @@ class QueueVerbs:
         """
         return 0
 
+    @property
+    def vacuums(self) -> bool:
+        """Whether :meth:`vacuum` may do anything."""
+        return False
+
     def vacuum(self) -> bool:
         """Free what completed messages have left in the store, if it is much; whether it was. Called every few seconds.
 

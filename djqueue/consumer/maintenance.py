@@ -129,7 +129,7 @@ class Reaper(Loop):
             self._vacuumed = now
             duties.append(self._vacuum)
         run_all([partial(duty, queue) for queue in self._queues for duty in duties], self._do)
-        return min(pause, VACUUM_EVERY)
+        return min(pause, VACUUM_EVERY if any(queue.vacuums for queue in self._queues) else SWEEP_EVERY)
 
     def _do(self, duty: Callable[[], None]) -> None:
         self.move()

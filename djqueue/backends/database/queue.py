@@ -355,6 +355,10 @@ class DatabaseQueue(LeasedQueue):
             self._claims.stir()
         return len(wrong) + len(gone)
 
+    @property
+    def vacuums(self) -> bool:
+        return connections[self.database].vendor == "postgresql"
+
     def vacuum(self) -> bool:
         """On PostgreSQL, if this process has claimed since the last call and the user of its connection may do it."""
         return self._vacuum.run()

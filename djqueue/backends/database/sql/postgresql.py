@@ -417,7 +417,7 @@ def change(what: str, which: str) -> str:
 def anywhere(picked: str) -> str:
     """A query for the first rows in the order of the index, with conditions that are always true.
 
-    Of a table that was vacuumed and not yet analyzed the planner thinks that a few rows fulfil the others, and sorts all
+    Of a table that was vacuumed and never analyzed the planner thinks that a few rows fulfil the others, and sorts all
     that really do. With these it thinks of one row.
     """
     everywhere = " AND ".join(f"{column} BETWEEN -{most} AND {most}" for column, most in MOST_PLACED.items())
