@@ -435,6 +435,18 @@ class QueueVerbs:
         """
         return 0
 
+    @property
+    def vacuums(self) -> bool:
+        """Whether :meth:`vacuum` may do anything."""
+        return False
+
+    def vacuum(self) -> bool:
+        """Free what completed messages have left in the store, if it is much; whether it was. Called every few seconds.
+
+        Only for a store that becomes slower by it, and does not free it soon enough by itself.
+        """
+        return False
+
     def stats(self) -> QueueStats:
         """Counts; see :class:`QueueStats`."""
         return QueueStats(ready=len(self), failed=None if self.failed is None else len(self.failed))

@@ -61,6 +61,7 @@ from djqueue.backends.database.rows import (
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import (
     CAP,
+    FLUSHED,
     LANE_CAP,
     ClaimResult,
     Completion,
@@ -71,6 +72,7 @@ from djqueue.backends.database.sql.dialect import (
 )
 from djqueue.backends.database.sql.text import ALL, NONE
 from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
+from djqueue.backends.database.vacuum import Vacuum
 from djqueue.backends.entries import (
     LEASED,
     READY,
@@ -155,6 +157,7 @@ class DatabaseQueue(LeasedQueue):
         listens_by = self._notify if isinstance(self._notify, str) else self.database
         self._subscription = Subscription(self.name, self.database, listens_by)
         self._claims, self._looks, self._history = Claims(self._db), Looks(self._db), History(self._db)
+        self._vacuum = Vacuum(self._db)
         self._swept, self._looked_at = "", 0
 
     @cached_property
@@ -260,6 +263,7 @@ class DatabaseQueue(LeasedQueue):
             claimed = claim(ask)
         if self._can_listen:
             self._subscription.end(found=bool(claimed))
+        self._vacuum.claimed += len(claimed)
         return self._without_replays(claimed)
 
     def _claim_and_look(self, ask: ClaimRequest, ahead: int) -> Claimed:
@@ -350,6 +354,14 @@ class DatabaseQueue(LeasedQueue):
         if wrong or gone:
             self._claims.stir()
         return len(wrong) + len(gone)
+
+    @property
+    def vacuums(self) -> bool:
+        return connections[self.database].vendor == "postgresql"
+
+    def vacuum(self) -> bool:
+        """On PostgreSQL, if this process has claimed since the last call and the user of its connection may do it."""
+        return self._vacuum.run()
 
     # ---- what a holder does
 
@@ -629,13 +641,19 @@ class DatabaseQueue(LeasedQueue):
         return [record_of(row, self._lifo, name) for row in rows]
 
     def flush(self) -> None:
-        while self._db.run(self._db.sql.flush):
-            pass
+        for state in FLUSHED:
+            place: tuple | None = ()
+            while place is not None:
+                place = self._db.run(self._db.sql.flush, state, place)
         for numbers in self._numbers() if self.failed is not None else ():
-            while self._db.run(self._db.sql.flush_lanes, numbers):
-                pass
+            self._flush_lanes(numbers)
         self._db.run(self._db.sql.call_lanes)  # some of them have become empty
         self._claims.stir()
+
+    def _flush_lanes(self, numbers: list[int]) -> None:
+        while numbers:
+            least = self._db.run(self._db.sql.flush_lanes, numbers)
+            numbers = [] if least is None else [number for number in numbers if number >= least]
 
     def _numbers(self) -> Iterator[list[int]]:
         """The lanes of the queue in which something may wait, some at a time."""

@@ -1043,3 +1043,20 @@ def test_checks_of_old_strange_and_absent_servers(backend, queue, monkeypatch):
         assert f"djqueue.{id}" in [message.id for message in queue.check()]
     monkeypatch.setattr(checks, "_vendor", lambda connection: Failing(1, "gone")(None))
     assert [message.id for message in queue.check()] == ["djqueue.E201"]
+
+
+def dead_rows(queue) -> int:
+    return queue._db.run(queue._db.sql.dead_rows)[0]
+
+
+@pytest.mark.backends("postgres")
+def test_what_was_completed_is_vacuumed_if_it_is_much(queue, monkeypatch):
+    monkeypatch.setattr("djqueue.backends.database.vacuum.LEAST", 10)
+    queue.vacuum()
+    put(queue, *"abcdefghijkl")
+    queue.complete(claim(queue, 12))
+    queue.close()  # which tells the server what it counts
+    eventually(lambda: dead_rows(queue) >= 20)
+    with transaction.atomic(queue.database):
+        assert not queue.vacuum()
+    assert (queue.vacuum(), queue.vacuum(), dead_rows(queue) < 20) == (True, False, True)

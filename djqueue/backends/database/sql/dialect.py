@@ -30,6 +30,8 @@ LANE_CAP = 10_000
 """Counting what waits in a lane stops here."""
 CHUNK = 5000
 """The most rows that one statement of a flush deletes."""
+FLUSHED = (text.DELAYED, text.LATER, text.READY)
+"""The states that a flush empties, in this order: what falls due meanwhile is found where it is then."""
 PAGE = 1000
 """The most rows of the history that one statement deletes, or reads to look for ids."""
 
@@ -320,6 +322,16 @@ class Dialect:
     def postpone(self, id: str, due: int) -> None:
         sql = "UPDATE djqueue_message SET sort_at = %s, due_since = %s WHERE queue = %s AND id = %s AND state IN (1, 3)"
         self.count(sql, [due, due, self.queue, id])
+
+    def dead_rows(self) -> tuple[int, int]:
+        """Of the table of messages, what a vacuum would be for: about how many rows are dead, and how many are not.
+
+        0 if this vendor leaves none, or the user of the connection may not vacuum.
+        """
+        return 0, 0
+
+    def vacuum(self) -> None:
+        """Free the dead rows, and the entries of indexes that lead to them; nothing if another process does so."""
 
     def turn_at(self, now: int) -> int:
         """A number for the turns of a claim, higher than earlier numbers."""
@@ -809,12 +821,13 @@ class Dialect:
         sql = f"UPDATE djqueue_message AS m SET queue = %s, {text.REQUEUED} WHERE {which}"
         return self.count(sql, [self.queue, failed, *ids, self.queue])
 
-    def flush(self) -> int:
-        """Delete a chunk of what is ready in no lane, or else of what is delayed; how many."""
-        for state in (text.READY, text.DELAYED, text.LATER):
-            if deleted := self._delete_first("queue = %s AND state = %s", [self.queue, state], CHUNK):
-                return deleted
-        return 0
+    def flush(self, state: int, after: tuple = ()) -> tuple | None:
+        """Delete a chunk of what is in a state, behind the place ``after``; None if nothing is left.
+
+        Else the place from which to go on: an empty one, if the vendor does not pass deleted rows once more.
+        """
+        deleted = self._delete_first("queue = %s AND state = %s", [self.queue, state], CHUNK)
+        return () if deleted else None
 
     # ---- the lanes, for operators
 
@@ -832,10 +845,12 @@ class Dialect:
         rows = self.rows(sql, [self.queue, after[0], *after, limit])
         return [(*numbers((made, seq)), number_of(name)) for made, seq, name in rows]
 
-    def flush_lanes(self, numbers: Sequence[int]) -> int:
-        """Delete a chunk of what waits in lanes; how many."""
+    def flush_lanes(self, numbers: Sequence[int]) -> int | None:
+        """Delete a chunk of what waits in lanes; a number below which they are empty, None if all are."""
         which = f"queue = %s AND state IN ({', '.join(map(str, numbers))})"
-        return self.delete_some("djqueue_message", "seq", which, "state, sort_key, sort_at, seq", [self.queue], CHUNK)
+        order = "state, sort_key, sort_at, seq"
+        deleted = self.delete_some("djqueue_message", "seq", which, order, [self.queue], CHUNK)
+        return min(numbers) if deleted else None
 
     def call_lanes(self) -> None:
         """Leave a ticket for every lane from which something might leave."""

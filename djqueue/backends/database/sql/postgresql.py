@@ -12,6 +12,7 @@ from django.db import DatabaseError, DataError
 from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
 from djqueue.backends.database.sql import prepared, text
 from djqueue.backends.database.sql.dialect import (
+    CHUNK,
     LANE_CAP,
     ClaimResult,
     Completion,
@@ -256,6 +257,39 @@ class PostgreSQL(Dialect):
         picked = f"SELECT {key} FROM {table} WHERE {condition} ORDER BY {order} LIMIT %s {SKIPPING}"
         return self.count(f"DELETE FROM {table} WHERE {key} = ANY(ARRAY({picked}))", [*params, limit])
 
+    def flush(self, state: int, after: tuple = ()) -> tuple | None:
+        """Entries of the index that lead to deleted rows stay until the next vacuum."""
+        behind = f"AND {self.behind}" if after else ""
+        picked = f"queue = %(queue)s AND state = %(state)s {behind} {text.ORDER}"
+        place = dict(zip(("sort_key", "sort_at", "seq"), after, strict=True)) if after else {}
+        return self._delete_chunk(picked, "sort_key, sort_at, seq", {"queue": self.queue, "state": state, **place})
+
+    def flush_lanes(self, numbers: Sequence[int]) -> int | None:
+        picked = "queue = %(queue)s AND state = ANY(%(numbers)s::bigint[]) ORDER BY state, sort_key, sort_at, seq"
+        last = self._delete_chunk(picked, "state", {"queue": self.queue, "numbers": numbers_array(numbers)})
+        return None if last is None else last[0]
+
+    def _delete_chunk(self, picked: str, columns: str, params: Mapping[str, object]) -> tuple | None:
+        """These columns of the last row that was deleted."""
+        backwards = ", ".join(f"{column} DESC" for column in columns.split(", "))
+        picked = f"SELECT seq FROM djqueue_message WHERE {anywhere(picked)} LIMIT {CHUNK} {SKIPPING}"
+        sql = (
+            f"WITH gone AS (DELETE FROM djqueue_message WHERE seq = ANY(ARRAY({picked})) RETURNING {columns}) "
+            f"SELECT {columns} FROM gone ORDER BY {backwards} LIMIT 1"
+        )
+        return next(iter(self.rows(sql, params)), None)
+
+    def dead_rows(self) -> tuple[int, int]:
+        row = "'djqueue_message'::regclass"
+        sql = (
+            f"SELECT pg_stat_get_dead_tuples({row}), pg_stat_get_live_tuples({row}) FROM pg_class "
+            f"WHERE oid = {row} AND pg_has_role(relowner, 'USAGE')"
+        )
+        return next(iter(self.rows(sql)), (0, 0))
+
+    def vacuum(self) -> None:
+        self.count("VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE OFF) djqueue_message")
+
     def complete(
         self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
     ) -> Iterable[tuple]:
@@ -382,6 +416,18 @@ def change(what: str, which: str) -> str:
     return f"UPDATE djqueue_message SET {what} WHERE seq = ANY(ARRAY({which} {SKIPPING}))"
 
 
+def anywhere(picked: str) -> str:
+    """A query for the first rows in the order of the index, with conditions that are always true.
+
+    Of a table that was vacuumed and never analyzed the planner thinks that a few rows fulfil the others, and sorts all
+    that really do. With these it thinks of one row.
+    """
+    everywhere = " AND ".join(f"{column} BETWEEN -{most} AND {most}" for column, most in MOST_PLACED.items())
+    return picked.replace(" ORDER", f" AND {everywhere} ORDER")
+
+
+MOST_PLACED = {"sort_key": "2147483648", "sort_at": str(2**63 - 1)}
+"""The largest numbers that the columns of a place can hold."""
 GOT = (
     f"got AS (UPDATE djqueue_message SET {text.LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) "
     f"RETURNING {text.ENTRY})"
@@ -416,7 +462,7 @@ def exchanging(first: str, condition: str, ready: str, look: bool, ended: bool) 
 COMPLETED, PROMOTED, GLANCED = 0, 1, 8
 """The seqs that were completed (NULL: all), the number of promoted rows, and the first column of an entry."""
 DUE_FIRST = f"due AS ({change(text.PROMOTED, text.first_over(text.DELAYED, text.PROMOTE))} RETURNING 1),"
-READY = {False: text.FIRST_READY, True: text.LAST_READY}
+READY = {lifo: anywhere(ready) for lifo, ready in ((False, text.FIRST_READY), (True, text.LAST_READY))}
 """By whether the queue is ``lifo``."""
 WAYS = [(lifo, look) for lifo in READY for look in (False, True)]
 PROMOTING = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}

@@ -262,6 +262,10 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
+      AND sort_key BETWEEN -2147483648
+      AND 2147483648
+      AND sort_at BETWEEN -:lane
+      AND :lane
       AND NOT EXISTS (SELECT 1 FROM due)
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -367,6 +371,10 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
+      AND sort_key BETWEEN -2147483648
+      AND 2147483648
+      AND sort_at BETWEEN -:lane
+      AND :lane
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ),
@@ -603,6 +611,10 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
+      AND sort_key BETWEEN -2147483648
+      AND 2147483648
+      AND sort_at BETWEEN -:lane
+      AND :lane
       AND NOT EXISTS (SELECT 1 FROM due)
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -704,6 +716,10 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
+      AND sort_key BETWEEN -2147483648
+      AND 2147483648
+      AND sort_at BETWEEN -:lane
+      AND :lane
       AND NOT EXISTS (SELECT 1 FROM due)
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -804,6 +820,10 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
+      AND sort_key BETWEEN -2147483648
+      AND 2147483648
+      AND sort_at BETWEEN -:lane
+      AND :lane
       AND (SELECT count(*) FROM d) >= 0
       AND NOT EXISTS (SELECT 1 FROM due)
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
@@ -887,6 +907,10 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
+      AND sort_key BETWEEN -2147483648
+      AND 2147483648
+      AND sort_at BETWEEN -:lane
+      AND :lane
       AND NOT EXISTS (SELECT 1 FROM due)
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -1814,42 +1838,72 @@ WHERE seq = ANY(
 
 -- flush
 
-DELETE
-FROM djqueue_message
-WHERE seq = ANY(
-    ARRAY(
-        SELECT seq
-        FROM djqueue_message
-        WHERE queue = %s
-          AND state = %s
-        ORDER BY sort_key, sort_at, seq LIMIT %s
-        FOR UPDATE SKIP LOCKED
+WITH gone AS (
+    DELETE
+    FROM djqueue_message
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = %(state)s
+              AND sort_key BETWEEN -2147483648
+              AND 2147483648
+              AND sort_at BETWEEN -:lane
+              AND :lane
+            ORDER BY sort_key, sort_at, seq LIMIT 5000
+            FOR UPDATE SKIP LOCKED
+        )
     )
-);
-DELETE
-FROM djqueue_message
-WHERE seq = ANY(
-    ARRAY(
-        SELECT seq
-        FROM djqueue_message
-        WHERE queue = %s
-          AND state = %s
-        ORDER BY sort_key, sort_at, seq LIMIT %s
-        FOR UPDATE SKIP LOCKED
+    RETURNING sort_key, sort_at, seq
+)
+SELECT sort_key, sort_at, seq
+FROM gone
+ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1;
+WITH gone AS (
+    DELETE
+    FROM djqueue_message
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = %(state)s
+              AND sort_key BETWEEN -2147483648
+              AND 2147483648
+              AND sort_at BETWEEN -:lane
+              AND :lane
+            ORDER BY sort_key, sort_at, seq LIMIT 5000
+            FOR UPDATE SKIP LOCKED
+        )
     )
-);
-DELETE
-FROM djqueue_message
-WHERE seq = ANY(
-    ARRAY(
-        SELECT seq
-        FROM djqueue_message
-        WHERE queue = %s
-          AND state = %s
-        ORDER BY sort_key, sort_at, seq LIMIT %s
-        FOR UPDATE SKIP LOCKED
+    RETURNING sort_key, sort_at, seq
+)
+SELECT sort_key, sort_at, seq
+FROM gone
+ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1;
+WITH gone AS (
+    DELETE
+    FROM djqueue_message
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = %(state)s
+              AND sort_key BETWEEN -2147483648
+              AND 2147483648
+              AND sort_at BETWEEN -:lane
+              AND :lane
+            ORDER BY sort_key, sort_at, seq LIMIT 5000
+            FOR UPDATE SKIP LOCKED
+        )
     )
-);
+    RETURNING sort_key, sort_at, seq
+)
+SELECT sort_key, sort_at, seq
+FROM gone
+ORDER BY sort_key DESC, sort_at DESC, seq DESC LIMIT 1;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
 SELECT created, seq, name
 FROM djqueue_ticket
@@ -1857,30 +1911,50 @@ WHERE queue = %s
   AND created >= %s
   AND (created > %s OR seq > %s)
 ORDER BY created, seq LIMIT %s;
-DELETE
-FROM djqueue_message
-WHERE seq = ANY(
-    ARRAY(
-        SELECT seq
-        FROM djqueue_message
-        WHERE queue = %s
-          AND state IN (:lane)
-        ORDER BY state, sort_key, sort_at, seq LIMIT %s
-        FOR UPDATE SKIP LOCKED
+WITH gone AS (
+    DELETE
+    FROM djqueue_message
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = ANY(%(numbers)s::bigint[])
+              AND sort_key BETWEEN -2147483648
+              AND 2147483648
+              AND sort_at BETWEEN -:lane
+              AND :lane
+            ORDER BY state, sort_key, sort_at, seq LIMIT 5000
+            FOR UPDATE SKIP LOCKED
+        )
     )
-);
-DELETE
-FROM djqueue_message
-WHERE seq = ANY(
-    ARRAY(
-        SELECT seq
-        FROM djqueue_message
-        WHERE queue = %s
-          AND state IN (:lane)
-        ORDER BY state, sort_key, sort_at, seq LIMIT %s
-        FOR UPDATE SKIP LOCKED
+    RETURNING state
+)
+SELECT state
+FROM gone
+ORDER BY state DESC LIMIT 1;
+WITH gone AS (
+    DELETE
+    FROM djqueue_message
+    WHERE seq = ANY(
+        ARRAY(
+            SELECT seq
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = ANY(%(numbers)s::bigint[])
+              AND sort_key BETWEEN -2147483648
+              AND 2147483648
+              AND sort_at BETWEEN -:lane
+              AND :lane
+            ORDER BY state, sort_key, sort_at, seq LIMIT 5000
+            FOR UPDATE SKIP LOCKED
+        )
     )
-);
+    RETURNING state
+)
+SELECT state
+FROM gone
+ORDER BY state DESC LIMIT 1;
 SELECT created, seq, name
 FROM djqueue_ticket
 WHERE queue = %s
@@ -2063,6 +2137,10 @@ pick AS MATERIALIZED (
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 0
+      AND sort_key BETWEEN -2147483648
+      AND 2147483648
+      AND sort_at BETWEEN -:lane
+      AND :lane
       AND (SELECT count(*) FROM d) >= 0
       AND NOT EXISTS (SELECT 1 FROM due)
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
