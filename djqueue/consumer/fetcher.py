@@ -321,10 +321,10 @@ class Fetcher(Loop):
         self._ahead, self._idle = self._prefetch.measure(time.monotonic()), pool.idle
         if (quarantine := self._parts.quarantine) is not None and (quarantine.occupied or quarantine.cautious):
             return self._idle if quarantine.occupied else min(1, self._idle)
-        if pool.waiting > self._ahead // 2 or len(self._parts.settlers) > UNSETTLED:
+        if pool.ahead > self._ahead // 2 or len(self._parts.settlers) > UNSETTLED:
             return 0
         half = (self._ahead + 1) // 2  # the store looks for one while the workers run the other
-        return self._idle + min(half, self._ahead - pool.waiting)
+        return self._idle + min(half, self._ahead - pool.ahead)
 
     def _await_room(self) -> None:
         is_much = sum(len(completed.waiting) for completed in self._completed.values()) > UNSETTLED

@@ -338,6 +338,11 @@ class Pool:
         return max(0, len(self.workers) - self._undone)
 
     @property
+    def ahead(self) -> int:
+        """How many units there are beyond one for each thread."""
+        return max(0, self._undone - len(self.workers))
+
+    @property
     def _undone(self) -> int:
         return self._handed - self.finished
 
