@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import json
+import math
 import os
 import socket
 import traceback
@@ -50,7 +51,7 @@ def with_error(
     ``description`` what the command says of its call, ``seconds`` how long it ran.
     """
     record: dict[str, Any] = {
-        "at": round(at, 3),
+        "at": to_milliseconds(at),
         "attempt": attempt,
         "reason": reason[:LONGEST_REASON],
         "exception": None if exception is None else f"{_module_of(exception)}.{kind_of(exception)}",
@@ -64,6 +65,11 @@ def with_error(
     if seconds:
         record["seconds"] = round(seconds, 3)
     return json.dumps([*errors_of(errors)[1 - MOST_RECORDS :], record])
+
+
+def to_milliseconds(at: float) -> float:
+    """A moment as it is recorded: never later than it was, so that what came next is not before it."""
+    return math.floor(at * 1000) / 1000
 
 
 def errors_of(errors: str) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 from djqueue import conf, signals
 from djqueue.backends.entries import Entry, Lease
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
-from djqueue.messages.failures import errors_of, with_error, with_put_off
+from djqueue.messages.failures import errors_of, to_milliseconds, with_error, with_put_off
 from djqueue.utils import seconds, takes, tell
 from djqueue.utils import whole as whole_number
 
@@ -180,7 +180,7 @@ def _noted_at(entry: Entry, reason: str) -> float | None:
     """When a reason was first noted of this start, or None: notes of earlier starts do not count."""
     for record in errors_of(entry.errors):
         at, same = record.get("at"), (record.get("reason"), record.get("attempt")) == (reason, entry.attempts)
-        if same and isinstance(at, int | float) and at >= round(entry.created, 3):
+        if same and isinstance(at, int | float) and at >= to_milliseconds(entry.created):
             return at
     return None
 
