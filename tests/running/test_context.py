@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.utils import timezone, translation
 
 from djqueue import current_message
-from djqueue.consumer.pool import mend_connections
+from djqueue.consumer.database_connections import follow_connections, mend_connections
 from djqueue.decorators import queue_command
 from djqueue.policies.outcomes import Outcome
 from djqueue.running.executor import execute
@@ -112,6 +112,14 @@ class TestSurroundings:
         assert sorted(thing.name for thing in Thing.objects.all()) == ["a", "b"]
 
 
+@pytest.fixture
+def followed():
+    """Connections are known, as in a process that has a consumer: those that were open before are opened anew."""
+    follow_connections()
+    connections.close_all()
+
+
+@pytest.mark.usefixtures("followed")
 @pytest.mark.backends("sqlite", "postgres")
 def test_a_transaction_that_was_begun_by_hand_does_not_keep_its_locks(queue, monkeypatch):
     used = connections[queue.database]
@@ -124,6 +132,7 @@ def test_a_transaction_that_was_begun_by_hand_does_not_keep_its_locks(queue, mon
     assert used.connection is not None
 
 
+@pytest.mark.usefixtures("followed")
 @pytest.mark.backends("memory", database=True)
 class TestConnections:
     """The database connections of a worker are looked after as Django does for a request."""
