@@ -188,7 +188,7 @@ def test_stats_are_watched_until_ctrl_c(toy, monkeypatch):
         if len(waits) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(queue_stats.time, "sleep", wait_for_work)
+    monkeypatch.setattr(queue_stats, "sleep", wait_for_work)
     lines = run("queue_stats", "-q", "toy", "--watch", "2.5", "--json").splitlines()
     assert [json.loads(line)[0]["ready"] for line in lines] == [0, 1, 2]
     assert waits == [2.5] * 3
@@ -219,7 +219,7 @@ def watched(monkeypatch, backlog, out):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(MemoryQueue, "stats", lambda self: next(looks))
     monkeypatch.setattr(queue_stats, "clock", lambda: next(times))
-    monkeypatch.setattr(queue_stats.time, "sleep", pause)
+    monkeypatch.setattr(queue_stats, "sleep", pause)
     call_command("queue_stats", "-q", "default", "--watch", stdout=out)
     return out.getvalue()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import asdict
+from time import sleep
 from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
@@ -126,7 +126,7 @@ class Command(OperatorCommand):
                         self.stderr.write(line)
                 self.stdout.flush()
                 before = look
-                time.sleep(pause)
+                sleep(pause)
         except KeyboardInterrupt:
             pass
         finally:
