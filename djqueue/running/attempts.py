@@ -87,7 +87,7 @@ def is_moment(value: object) -> TypeGuard[float]:
 
 
 def _counts(entry: Entry, at: float | None) -> bool:
-    """Whether it was since the message was put, or requeued; moments of errors are rounded."""
+    """Whether it was since the message was put, or requeued; moments of errors are cut to milliseconds."""
     return at is None or at >= entry.created - 0.001
 
 

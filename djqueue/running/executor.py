@@ -55,7 +55,7 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
     first = jobs[0]
     if signals.started.receivers or logger.isEnabledFor(logging.DEBUG):
         _announce(jobs)
-    if first.policy.task is not None and (observer := first.command.observer) is not None:
+    if (observer := _observer_of(first)) is not None:
         return [_attempt_observed(first, observer, context, slot)]
     try:
         if first.command.batched:
@@ -322,8 +322,7 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
             verdict = _cancelled(control)
         if verdict is not None:
             return _not_run(Job(queue, entry, envelope, command, policy, control, (), {}, keep), verdict)
-        if policy.task is not None:
-            note_attempts(queue, entry, policy, control)
+        note_attempts(queue, entry, policy, control)
         args, kwargs = envelope.arguments()  # reads model instances
         if command.batched:
             args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}

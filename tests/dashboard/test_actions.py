@@ -15,6 +15,7 @@ from djqueue.running.pauses import QUEUE
 from djqueue.running.shared import shared_stores
 from tests.dashboard.calls import book, failed, heartbeat, send_receipt, value
 from tests.dashboard.conftest import ROOT, log_in
+from tests.support.consumer import fail_at_the_third_cancel
 from tests.support.markup import faults
 
 pytestmark = pytest.mark.backends("memory", database=True)
@@ -99,15 +100,7 @@ def test_removing_asks_first(queue, boss):
 
 def test_what_was_done_before_an_action_fails_is_logged(queue, boss, monkeypatch):
     ids = [waiting() for _ in range(3)]
-    cancel, calls = type(queue).cancel, []
-
-    def failing(self, *args):
-        calls.append(args)
-        if len(calls) == 3:
-            raise ConnectionError("nobody there")
-        return cancel(self, *args)
-
-    monkeypatch.setattr(type(queue), "cancel", failing)
+    fail_at_the_third_cancel(queue, monkeypatch)
     form = {"action": "cancel", "message": [value(id) for id in ids], "confirmed": "yes"}
     assert boss.post(ROOT + MESSAGES, form).status_code == 503
     assert logged() == ["2 messages cancelled, or asked to stop; then it failed: nobody there"]

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from djqueue import periodic_command, queue_command, queues
 from djqueue.crontab import crontab
 from tests.dashboard.calls import heartbeat
-from tests.support.consumer import run_one
+from tests.support.consumer import fail_at_the_third_cancel, run_one
 
 pytestmark = pytest.mark.backends("memory", "sqlite")
 KEYS = ["action", "what", "count", "queues", "dry_run", "refused"]
@@ -73,15 +73,7 @@ def test_actions_on_messages(queue):
 @pytest.mark.backends("memory")
 def test_what_was_done_before_an_error_is_told(queue, monkeypatch):
     paint.enqueue_many([(number,) for number in range(5)])
-    cancel, calls = type(queue).cancel, []
-
-    def failing(self, *args):
-        calls.append(args)
-        if len(calls) == 3:
-            raise ConnectionError("nobody there")
-        return cancel(self, *args)
-
-    monkeypatch.setattr(type(queue), "cancel", failing)
+    fail_at_the_third_cancel(queue, monkeypatch)
     found, error = told("queue_messages", "cancel", "--all", "--no-input")
     assert (found["count"], found["queues"], "nobody there" in str(error)) == (2, {"default": 2}, True)
     assert [one["what"] for one in found["refused"]] == found["what"]

@@ -134,6 +134,19 @@ def away(*args, **kwargs):
     raise ConnectionError("the store is away")
 
 
+def fail_at_the_third_cancel(queue: BaseQueue, monkeypatch) -> None:
+    """Have the store be away when a queue of this class is to cancel a third message."""
+    cancel, calls = type(queue).cancel, []
+
+    def failing(self, *args):
+        calls.append(args)
+        if len(calls) == 3:
+            raise ConnectionError("nobody there")
+        return cancel(self, *args)
+
+    monkeypatch.setattr(type(queue), "cancel", failing)
+
+
 def claim_one(queue: BaseQueue, lease: float = 60.0) -> Lease:
     [claimed] = queue.claim(1, lease)
     return claimed

@@ -97,15 +97,11 @@ class RedisStore(BaseStore):
         """As in the contract. More than 1,000 facts or 8 MiB go in several calls, of which a later one may raise."""
         results = [fact for fact in facts if fact[0].startswith(RESULTS)]
         others = [fact for fact in facts if not fact[0].startswith(RESULTS)]
-        for some in portions(results, size=lambda fact: len(fact[1])):
-            self._put_some(some, self._results)
-        for some in portions(others, size=lambda fact: len(fact[1])):
-            self._put_some(some)
-
-    def _put_some(self, facts: Sequence[tuple[str, bytes, float | None]], *results: bytes) -> None:
-        keys = [*(self._keys.fact(key) for key, _, _ in facts), *results]
-        ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in facts]
-        self._link.run(script("put_many"), keys, [told for end in ends for told in end])
+        for alike, more in ((results, [self._results]), (others, [])):
+            for some in portions(alike, size=lambda fact: len(fact[1])):
+                keys = [*(self._keys.fact(key) for key, _, _ in some), *more]
+                ends = [(value, "" if ttl is None else milliseconds(ttl)) for _, value, ttl in some]
+                self._link.run(script("put_many"), keys, [told for end in ends for told in end])
 
     def trim_results(self, count: int, limit: int = 1000) -> int:
         """As in the contract. What a process that dies meanwhile leaves goes when its time is over."""

@@ -416,6 +416,10 @@ def change(what: str, which: str) -> str:
     return f"UPDATE djqueue_message SET {what} WHERE seq = ANY(ARRAY({which} {SKIPPING}))"
 
 
+MOST_PLACED = {"sort_key": "2147483648", "sort_at": str(2**63 - 1)}
+"""The largest numbers that the columns of a place can hold."""
+
+
 def anywhere(picked: str) -> str:
     """A query for the first rows in the order of the index, with conditions that are always true.
 
@@ -426,8 +430,6 @@ def anywhere(picked: str) -> str:
     return picked.replace(" ORDER", f" AND {everywhere} ORDER")
 
 
-MOST_PLACED = {"sort_key": "2147483648", "sort_at": str(2**63 - 1)}
-"""The largest numbers that the columns of a place can hold."""
 GOT = (
     f"got AS (UPDATE djqueue_message SET {text.LEASE} WHERE seq = ANY(ARRAY(SELECT seq FROM pick)) "
     f"RETURNING {text.ENTRY})"

@@ -4,4 +4,3 @@ local function tell(place, name, id)
   if not envelope and not data then return end
   for _, value in ipairs({place, name, id, envelope or "", data or "", call("HGET", own, id) or ""}) do reply[#reply + 1] = value end
 end
-
