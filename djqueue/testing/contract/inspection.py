@@ -139,6 +139,16 @@ class InspectContract(Contract):
         assert names(claim(queue)) == ["much later"]
         assert len(queue.complete(leases)) == 4
 
+    def test_what_is_promoted_and_given_back_is_still_due(self):
+        queue = self.queue("inspect")
+        put(queue, "retried")
+        (lease,) = claim(queue)
+        queue.release([with_counts(lease, delay=60)])
+        assert queue.promote([lease.entry.id]) == 1
+        queue.release(claim(queue))
+        stats = queue.stats()
+        assert (stats.ready, stats.delayed) == (1, 0)
+
     def test_what_several_promote_at_once_is_promoted_once(self):
         queue = self.queue("inspect")
         made = put(queue, *map(str, range(20)), delay=60)

@@ -5,13 +5,13 @@
 -- Answer: the number of entries that were delayed.
 local promoted, now = 0, clock()
 
--- An entry that was to fall due for the first time gets this moment for its place; any other has the place that it had.
+-- An entry that was to fall due for the first time gets this moment for its place; any other has the place that it had. Each is due
+-- now, also when it is given back.
 local function make_due(id, envelope)
   local number, rest = envelope:match("^(%d+) %d+ (.*)$")
-  if tonumber(number:sub(1, MOMENT)) > now then
-    envelope = place(now, number:sub(MOMENT + 1)) .. " " .. whole(now) .. " " .. rest
-    call("HSET", env, id, envelope)
-  end
+  local stands = tonumber(number:sub(1, MOMENT)) > now and place(now, number:sub(MOMENT + 1)) or number
+  envelope = stands .. " " .. whole(now) .. " " .. rest
+  call("HSET", env, id, envelope)
   enqueue(id, envelope, 0, now)
   promoted = promoted + 1
 end
