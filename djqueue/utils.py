@@ -52,12 +52,25 @@ def seconds(value: object, name: str, *, least: float = 0.0) -> float:
 
 
 def whole(value: object, name: str, *, least: int) -> int:
-    """A whole number that every store can count to. Raises ValueError that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    """A whole number that every store can count to; 10.0 is one, as 10. Raises ValueError that names the argument."""
+    number = _as_int(value)
+    if number is None or number < least:
         raise ValueError(f"{name} is {value!r}: give a whole number from {least}.")
-    if value > MOST:
+    if number > MOST:
         raise ValueError(f"{name} is too large: give a whole number from {least} to {MOST:,}.")
-    return value
+    return number
+
+
+def set_whole(settings: object, field: str, name: str = "", *, least: int) -> None:
+    """Make a field of a frozen dataclass a whole number. Raises ValueError that names the argument."""
+    object.__setattr__(settings, field, whole(getattr(settings, field), name or field, least=least))
+
+
+def _as_int(value: object) -> int | None:
+    """A number without a fraction as int; None for all else. True and False are no numbers here."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def flag(value: object, name: str) -> bool:
@@ -76,11 +89,11 @@ def function(value: object, name: str) -> Callable[..., Any] | None:
 
 def priority(value: object, name: str = "priority") -> int:
     """A priority. Raises TypeError or ValueError that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if (number := _as_int(value)) is None:
         raise TypeError(f"{name} is {value!r}: give a whole number.")
-    if not -(2**31) <= value < 2**31:
+    if not -(2**31) <= number < 2**31:
         raise ValueError(f"{name} is {value}: give a 32-bit number.")
-    return value
+    return number
 
 
 def moment(value: Any, name: str) -> float:

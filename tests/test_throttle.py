@@ -281,6 +281,16 @@ def test_a_change_of_limit_and_window_holds_at_once_for_all_and_loses_no_item(th
     assert len(popped(other)) == 3
 
 
+def test_a_limit_may_be_a_float_that_is_a_whole_number(throttled):
+    """As Scrapy Cluster assigns it: ``t.limit = float(hits)``."""
+    queue = throttled(9, limit=2.0, window=60)
+    assert (repr(queue.limit), popped(queue)) == ("2", [0, 1])
+    queue.limit = float("4")
+    assert (repr(queue.limit), popped(queue)) == ("4", [2, 3])
+    with pytest.raises(ValueError, match=r"^limit is 10\.5: give a whole number from 0\.$"):
+        queue.limit = 10.5
+
+
 def test_a_limit_of_zero_is_a_pause_until_it_is_changed(throttled):
     paused, name = throttled(3, limit=0, window=60), new_id()
     assert (popped(paused), paused.refusal) == ([], ("limited", inf))

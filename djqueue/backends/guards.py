@@ -166,7 +166,7 @@ def remembering(remember_done: Span, keep_done: int | None) -> tuple[float, int]
     """
     try:
         if keep_done is not None:
-            whole(keep_done, "OPTIONS['KEEP_DONE']", least=0)
+            keep_done = whole(keep_done, "OPTIONS['KEEP_DONE']", least=0)
         span = 0.0 if remember_done is None else seconds(remember_done, "OPTIONS['REMEMBER_DONE']")
     except (TypeError, ValueError) as error:
         raise InvalidQueueError(str(error)) from error

@@ -106,7 +106,7 @@ class Consumer:
         the start. After 70 end this process: what it is short of, or cannot end, stays.
         """
         if limit is not None:
-            whole(limit, "limit", least=1)
+            limit = whole(limit, "limit", least=1)
         self._refuse_transactions()
         self.reporter.begin()
         try:

@@ -26,7 +26,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.database_connections import drop
 from djqueue.exceptions import StoreError
 from djqueue.messages.failures import chained, text_of
-from djqueue.utils import seconds, tell, whole
+from djqueue.utils import seconds, set_whole, tell
 
 logger = logging.getLogger(__name__)
 
@@ -366,8 +366,8 @@ class Options:
     """A command that has run for longer counts as stuck in the liveness file and for systemd; None for never."""
 
     def __post_init__(self) -> None:
-        whole(self.threads, "threads", least=1)
-        whole(self.coroutines, "coroutines", least=0)
+        set_whole(self, "threads", least=1)
+        set_whole(self, "coroutines", least=0)
         if not self.backoff >= 1:
             raise ValueError(f"backoff is {self.backoff!r}: give at least 1.")
         seconds(self.delay, "delay", least=0.001)

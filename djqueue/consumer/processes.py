@@ -33,7 +33,7 @@ from djqueue.consumer.counters import SupervisedTotals
 from djqueue.consumer.isolation import how_it_ended
 from djqueue.consumer.liveness import Reporter
 from djqueue.consumer.memory import memory_of
-from djqueue.utils import handle_signals, seconds, tell, whole
+from djqueue.utils import handle_signals, seconds, set_whole, tell
 
 logger = logging.getLogger(__name__)
 say = partial(tell, logger)
@@ -63,10 +63,12 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if self.max_messages is not None:
-            whole(self.max_messages, "max_messages", least=1)
-        if self.max_memory is not None and whole(self.max_memory, "max_memory", least=1) <= (own := memory_of()):
-            text = f"a process has {own:.0f} MiB before it serves. Give more."
-            raise ValueError(f"max_memory is {self.max_memory} MiB: {text}")
+            set_whole(self, "max_messages", least=1)
+        if self.max_memory is not None:
+            set_whole(self, "max_memory", least=1)
+            if self.max_memory <= (own := memory_of()):
+                text = f"a process has {own:.0f} MiB before it serves. Give more."
+                raise ValueError(f"max_memory is {self.max_memory} MiB: {text}")
         if self.max_age is not None:
             seconds(self.max_age, "max_age", least=1.0)
 

@@ -128,10 +128,12 @@ def method_of(cls: type[BatchCommand]) -> Callable[..., Any]:
 
 
 def size_of(cls: type[BatchCommand]) -> Batch:
-    """Its batch_size. Raises ValueError for one that makes no sense."""
-    size = cls.batch_size
+    """Its batch_size. Raises TypeError for a method, ValueError for a number that makes no sense."""
+    size: Any = cls.batch_size
     if size is None or isinstance(size, Batch):
         return size or Batch()
+    if callable(size):
+        raise TypeError(f"{cls.__qualname__}.batch_size is a function: give a number, as in batch_size = 64.")
     return Batch(up_to(size, f"{cls.__qualname__}.batch_size"))
 
 

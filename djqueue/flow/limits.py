@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from djqueue import conf
 from djqueue.flow.windows import Window, of_starts
-from djqueue.utils import flag, function, seconds, takes, whole
+from djqueue.utils import flag, function, seconds, set_whole, takes, whole
 from djqueue.utils import priority as checked_priority
 
 USUAL_RUN = 32
@@ -91,7 +91,7 @@ class Concurrency:
     key: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
-        whole(self.limit, "Concurrency(limit=…)", least=1)
+        set_whole(self, "limit", "Concurrency(limit=…)", least=1)
         function(self.key, "Concurrency(key=…)")
 
 
@@ -119,11 +119,12 @@ class Throttle:
     def __post_init__(self) -> None:
         if self.window is None:
             raise ValueError(f"Throttle({self.limit!r}) has no window: write Throttle(10, 60) for 10 in 60 seconds.")
-        whole(self.limit, "limit", least=1)
+        set_whole(self, "limit", least=1)
         given: Any = self.window  # a Window takes a timedelta, too, and keeps seconds
         window = Window(self.limit, given, self.moderate, self.elastic, self.elastic_buffer)
         object.__setattr__(self, "measure", of_starts(window))
         object.__setattr__(self, "window", window.seconds)
+        object.__setattr__(self, "elastic_buffer", window.buffer)
         if self.key is not None and not callable(self.key):
             raise TypeError(f"Throttle(key={self.key!r}): give a function of the arguments.")
         if self.name is not None and not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
@@ -154,8 +155,8 @@ class Batch:
 
     def __post_init__(self) -> None:
         if self.size is not None:
-            up_to(self.size, "batch")
-        whole(self.min_size, "Batch(min_size=…)", least=1)
+            object.__setattr__(self, "size", up_to(self.size, "batch"))
+        set_whole(self, "min_size", "Batch(min_size=…)", least=1)
         timeout = seconds(self.timeout, "Batch(timeout=…)")
         object.__setattr__(self, "timeout", timeout)
         if self.size is not None and self.min_size > self.size:
@@ -187,4 +188,4 @@ class Route:
                 object.__setattr__(self, name, conf.get(setting))
         if isinstance(self.thread, bool) or not isinstance(self.thread, int | str):
             raise TypeError(f"Route(thread={self.thread!r}): give a whole number or a text.")
-        checked_priority(self.priority, "Route(priority=…)")
+        object.__setattr__(self, "priority", checked_priority(self.priority, "Route(priority=…)"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any, NamedTuple
 
-from djqueue.utils import seconds, whole
+from djqueue.utils import seconds, set_whole
 
 LIMITED, SPACED = "limited", "spaced"
 FINEST = 1000
@@ -41,11 +41,11 @@ class Window:
     margin: float = 0.0
 
     def __post_init__(self) -> None:
-        whole(self.limit, "limit", least=0)
+        set_whole(self, "limit", least=0)
         given = seconds(self.seconds, "window", least=0.001)
         # In whole µs, rounded up: what is written and read again is the same window.
         object.__setattr__(self, "seconds", ceil(round(given * 1e6, 3)) / 1e6)
-        whole(self.buffer, "elastic_buffer", least=0)
+        set_whole(self, "buffer", "elastic_buffer", least=0)
         if self.elastic and not self.moderate:
             raise ValueError("elastic=True gives up moderation where it falls behind: give moderate=True as well.")
         if self.buffer and not self.elastic:

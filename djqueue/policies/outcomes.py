@@ -18,8 +18,7 @@ from djqueue import conf, signals
 from djqueue.backends.entries import Entry, Lease
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
 from djqueue.messages.failures import errors_of, to_milliseconds, with_error, with_put_off
-from djqueue.utils import seconds, takes, tell
-from djqueue.utils import whole as whole_number
+from djqueue.utils import seconds, set_whole, takes, tell
 
 logger = logging.getLogger(__name__)
 
@@ -267,7 +266,7 @@ class RetryPolicy:
         if self.backoff is not None:
             object.__setattr__(self, "backoff", backoff_of(self.backoff))
         if self.max_attempts is not None:
-            whole_number(self.max_attempts, "RetryPolicy(max_attempts=…)", least=1)
+            set_whole(self, "max_attempts", "RetryPolicy(max_attempts=…)", least=1)
 
     @classmethod
     def of(cls, given: Any) -> RetryPolicy:

@@ -696,10 +696,15 @@ class TestRegistration:
             declare(abstract=abstract, **{name: 3})
 
     @MEMORY
-    @pytest.mark.parametrize("size", [0, -1, 1001, True, False, "5", 2.0])
+    @pytest.mark.parametrize("size", [0, -1, 1001, True, False, "5", 2.5])
     def test_a_batch_size_that_makes_no_sense_is_refused(self, size):
         with pytest.raises(ValueError, match="Written.batch_size is "):
             declare(batch_size=size)
+
+    @MEMORY
+    def test_a_batch_size_that_is_a_method_is_refused_with_the_line_to_write(self):
+        with pytest.raises(TypeError, match=r"Written.batch_size is a function: give a number, as in batch_size = 64"):
+            declare(batch_size=lambda self: 64)
 
     @MEMORY
     def test_the_key_of_a_limit_is_what_route_says(self):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from djqueue import Backoff, Concurrency, Debounce, RetryPolicy, Throttle, Unique
+from djqueue import Backoff, Batch, Concurrency, Debounce, RetryPolicy, Route, Throttle, Unique
 from djqueue.backends import guards
 from djqueue.backends.base import Entry
 from djqueue.decorators import queue_command
@@ -201,9 +201,32 @@ WRONG_VALUES = {
     "concurrency": [0, True],
     "batch": [0, "many"],
 }
+WHOLE = ("priority", "max_attempts", "max_lost", "retries", "concurrency", "batch", "max_run")
 BAD = [(name, value, error) for name in SPANS for error, values in NO_SPANS.items() for value in values]
 BAD += [(name, value, TypeError) for name, values in WRONG_TYPES.items() for value in values]
 BAD += [(name, value, ValueError) for name, values in WRONG_VALUES.items() for value in values]
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_float_is_a_number_where_a_whole_one_is_asked_for_if_it_is_whole(name):
+    more = {"max_run": {"shard": "one"}, "retries": {"retry_on": [Hiccup]}}.get(name, {})
+    given, same = (Policy.of(**{name: value}, **more) for value in (3.0, 3))
+    assert (repr(given), given) == (repr(same), same)
+    for value in (2.5, float("nan"), float("inf"), True, "3"):
+        with pytest.raises((TypeError, ValueError), match=name):
+            Policy.of(**{name: value}, **more)
+
+
+def test_whole_floats_in_the_values_of_options_are_kept_as_whole_numbers():
+    values = (
+        (Throttle(3.0, 60, moderate=True, elastic=True, elastic_buffer=1.0), "limit=3,", "elastic_buffer=1,"),
+        (Concurrency(3.0), "limit=3,"),
+        (Batch(3.0, min_size=2.0, timeout=1), "size=3,", "min_size=2,"),
+        (RetryPolicy(max_attempts=3.0), "max_attempts=3)"),
+        (Route(1, priority=3.0), "priority=3)"),
+    )
+    for value, *shown in values:
+        assert [text for text in shown if text not in repr(value)] == []
 
 
 @pytest.mark.parametrize(("name", "value", "error"), BAD, ids=[f"{name}={value!r:.20}" for name, value, _ in BAD])

@@ -567,7 +567,7 @@ class DatabaseQueue(LeasedQueue):
         return is_gone
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
-        checked_priority(priority)
+        priority = checked_priority(priority)
         own = priority if self._lifo else ~priority
         return sum(self._noted(self._db.sql.reprioritise, chunk, own, ~priority) for chunk in chunks(ids))
 

@@ -402,7 +402,7 @@ class MemoryQueue(LeasedQueue):
             return bool(same)
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
-        checked_priority(priority)
+        priority = checked_priority(priority)
         with self._lock:
             waiting = self._waiting(ids)
             for item in waiting:
