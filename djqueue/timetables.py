@@ -83,7 +83,8 @@ class _LeftOut(str):
 class Crontab:
     """A schedule of five fields, as in ``crontab(hour=3, minute=30)``; ``crontab`` is another name of this class.
 
-    Fields are given by name, as each package has another order of them.
+    Fields are given by name, as each package has another order of them; the error for fields by position has the call
+    with names to write.
     ``time_zone`` is an IANA name or a tzinfo; without one the schedule follows Django's default time zone, which is
     looked up at each use. A field that is left out admits every value: ``crontab(hour=3)`` is due sixty times, and
     ``manage.py check`` warns of it unless ``minute="*"`` is given. Immutable; two are equal when they were written
@@ -114,11 +115,12 @@ class Crontab:
         time_zone: str | tzinfo | None = None,
         **unknown: Never,
     ):
+        others = {"month": month, "day": day, "day_of_week": day_of_week, "hour": hour}
         if given:
-            raise TypeError(_order_hint(given[0]))
+            named = others | {"minute": minute, "time_zone": time_zone or "*"} | unknown
+            raise TypeError(_order_hint(given, {name: value for name, value in named.items() if value != "*"}))
         if unknown:
             raise TypeError(_field_hint(*next(iter(unknown.items()))))
-        others = {"month": month, "day": day, "day_of_week": day_of_week, "hour": hour}
         for name, value in {**others, "minute": minute}.items():
             object.__setattr__(self, name, _text(name, value))
         object.__setattr__(self, "time_zone", _time_zone(time_zone))
@@ -281,14 +283,44 @@ def _field_hint(name: str, value: object) -> str:
     return f"crontab has no field {name!r}: {hint}."
 
 
-def _order_hint(first: object) -> str:
-    """Why a field is refused that was given by position, where a line of cron may have been meant."""
+_ORDERS = {
+    "djutils": ("month", "day", "day_of_week", "hour", "minute"),
+    "Celery": ("minute", "hour", "day_of_week", "day", "month"),
+    "huey": ("minute", "hour", "day", "month", "day_of_week"),
+}
+"""In which order other packages take the fields."""
+
+
+def _order_hint(given: tuple[Any, ...], named: dict[str, Any]) -> str:
+    """Why fields are refused that were given by position, with the line to write for each order that makes sense."""
+    first = given[0]
     if isinstance(first, str) and (len(first.split()) == 5 or first in _NICKNAMES):
         return f"crontab({first!r}): a line of cron is crontab.parse({first!r})."
+    packages: dict[str, list[str]] = {}
+    for package, order in _ORDERS.items():
+        if line := _by_name(given, order, named):
+            packages.setdefault(line, []).append(package)
+    lines = [f"From {' and '.join(which)} it is {line}." for line, which in packages.items()]
     return (
-        f"crontab({first!r}, …): give the fields by name, as in crontab(minute=5, hour=3); "
-        "each package has another order of them."
+        f"crontab({', '.join(map(repr, given))}): give the fields by name, as each package has another order of them. "
+        f"{' '.join(lines) or 'Write them as in crontab(minute=5, hour=3).'}"
     )
+
+
+def _by_name(given: tuple[Any, ...], order: tuple[str, ...], named: dict[str, Any]) -> str | None:
+    """The call with names that a call by position meant; None if it makes no sense in this order."""
+    values = dict(zip(order, given, strict=False))
+    if len(given) > len(order) or values.keys() & named.keys():
+        return None
+    try:
+        Crontab(**(values | named))
+    except (TypeError, ValueError):
+        return None
+    both = values | named
+    meant = {
+        name: both.get(name, "*") for name in Crontab.__match_args__ if both.get(name, "*") != "*" or name == "minute"
+    }
+    return f"crontab({', '.join(f'{name}={value!r}' for name, value in meant.items())})"
 
 
 def _reach(local: datetime, within: timedelta) -> timedelta:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from itertools import islice
@@ -666,7 +667,7 @@ def test_a_line_that_is_not_understood_is_refused(line, words):
         (
             lambda: crontab(5, 3),
             TypeError,
-            r"crontab\(5, …\): give the fields by name, as in crontab\(minute=5, hour=3\)",
+            r"crontab\(5, 3\): give the fields by name, as each package has another order of them\.",
         ),
         (lambda: crontab("30 2 * * *"), TypeError, r"a line of cron is crontab.parse\('30 2 \* \* \*'\)"),
         (lambda: crontab("@daily"), TypeError, r"a line of cron is crontab.parse\('@daily'\)"),
@@ -675,6 +676,40 @@ def test_a_line_that_is_not_understood_is_refused(line, words):
 def test_what_other_packages_write_is_told_in_our_words(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("fields", "named", "lines"),
+    [
+        (("*", "1", "*", "0", "0"), {}, ["From djutils it is crontab(day='1', hour='0', minute='0')."]),
+        (
+            (5, 3),
+            {},
+            [
+                "From djutils it is crontab(month=5, day=3, minute='*').",
+                "From Celery and huey it is crontab(hour=3, minute=5).",
+            ],
+        ),
+        (
+            ("0", "0", "1", "2"),
+            {"time_zone": "UTC"},
+            [
+                "From Celery it is crontab(day='2', day_of_week='1', hour='0', minute='0', time_zone='UTC').",
+                "From huey it is crontab(month='2', day='1', hour='0', minute='0', time_zone='UTC').",
+            ],
+        ),
+        ((5,), {"minute": 3}, ["From djutils it is crontab(month=5, minute=3)."]),
+        ((70,), {}, ["Write them as in crontab(minute=5, hour=3)."]),
+        ((1, 2, 3, 4, 5, 6), {}, ["Write them as in crontab(minute=5, hour=3)."]),
+    ],
+)
+def test_fields_by_position_are_refused_with_the_line_to_write_for_each_order_that_makes_sense(fields, named, lines):
+    with pytest.raises(TypeError) as caught:
+        crontab(*fields, **named)
+    said = str(caught.value)
+    assert said.partition("another order of them. ")[2] == " ".join(lines)
+    for line in re.findall(r"crontab\(\w+=[^)]*\)", said):
+        assert not eval(line).lacks_minute
 
 
 def test_a_schedule_knows_whether_its_minute_was_left_out():

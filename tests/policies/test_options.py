@@ -212,7 +212,7 @@ def test_a_float_is_a_number_where_a_whole_one_is_asked_for_if_it_is_whole(name)
     more = {"max_run": {"shard": "one"}, "retries": {"retry_on": [Hiccup]}}.get(name, {})
     given, same = (Policy.of(**{name: value}, **more) for value in (3.0, 3))
     assert (repr(given), given) == (repr(same), same)
-    for value in (2.5, float("nan"), float("inf"), True, "3"):
+    for value in (2.5, float("nan"), float("inf"), "3"):
         with pytest.raises((TypeError, ValueError), match=name):
             Policy.of(**{name: value}, **more)
 
