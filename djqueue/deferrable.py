@@ -9,6 +9,7 @@ from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.decorators import declare
 from djqueue.enqueueing.command import Command
+from djqueue.hints import ON_A_DEFERRABLE, ON_THE_QUEUE_OF_A_DEFERRABLE, answering
 from djqueue.messages.metadata import (
     MetadataProducerConsumer,
     clear_event_consumers,
@@ -41,6 +42,34 @@ class DeferrableCommand(Command[P, R]):
         return super().using(*given, **_translated(options))
 
 
+@answering(ON_THE_QUEUE_OF_A_DEFERRABLE)
+class DeferrableQueue(BaseQueue):
+    """The queue of a Deferrable: each verb of the queue but ``pop``, which returned a pair in Deferrable.
+
+    ``envelope, item = queue.pop()`` would take the item and unpack it, without an error if it has two parts.
+    """
+
+    def __new__(cls, queue: BaseQueue) -> Self:
+        own = object.__new__(cls)
+        object.__setattr__(own, "_within", queue)
+        return own
+
+    def __init__(self, queue: BaseQueue) -> None:
+        """All that it has is the queue within."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ON_THE_QUEUE_OF_A_DEFERRABLE or name.startswith("__"):
+            return object.__getattribute__(self, name)
+        return getattr(object.__getattribute__(self, "_within"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(object.__getattribute__(self, "_within"), name, value)
+
+    def __len__(self) -> int:
+        return len(object.__getattribute__(self, "_within"))
+
+
+@answering(ON_A_DEFERRABLE)
 class Deferrable:
     """Functions deferred into one queue, and what it takes to run them in a loop of one's own.
 
@@ -70,8 +99,8 @@ class Deferrable:
 
     @property
     def queue(self) -> BaseQueue:
-        """The queue: push, take, touch, complete, flush, stats; its failed queue is ``queue.failed``."""
-        return queues[self.queue_name]
+        """The queue: push, take, touch, complete, flush, stats; its failed queue is ``queue.failed``. It has no pop."""
+        return DeferrableQueue(queues[self.queue_name])
 
     # ---- functions
 
@@ -99,16 +128,17 @@ class Deferrable:
         It is held for ``lease`` seconds (the queue's own by default): a function that takes longer calls
         ``current_message().touch()``. An exception of it is judged and settled, and not raised here.
         """
-        held = self.queue.first_of(self.queue.reserve(1, lease or self.queue.lease, wait=wait))
+        queue = queues[self.queue_name]
+        held = queue.first_of(queue.reserve(1, lease or queue.lease, wait=wait))
         if held is None:
-            signals.emit(signals.empty, self.queue.alias, queue_name=self.queue.alias)
+            signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
         else:
             self.process(held)
         return held is not None
 
     def process(self, lease: Lease) -> None:
         """Run a message that ``queue.claim`` or ``queue.reserve`` gave, and settle it."""
-        verdict = serve(self.queue, lease)
+        verdict = serve(queues[self.queue_name], lease)
         if isinstance(verdict.exception, KeyboardInterrupt):  # it is back in the queue, and the loop is to end
             raise verdict.exception
 

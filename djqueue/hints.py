@@ -1,6 +1,7 @@
 """What other libraries call things, and what djqueue calls them: for the text of errors.
 
-The names are those of Celery, RQ, huey, dramatiq and django-q2, and of the packages whose samples run here.
+The names are those of Celery, RQ, huey, dramatiq and django-q2, and of the five systems whose samples run in the tests:
+djutils, Deferrable, Scrapy Cluster, sharded-queue and the distributed timeout queue.
 """
 
 from __future__ import annotations
@@ -156,19 +157,34 @@ _SEND = "use command.using(queue_name=alias).enqueue(...)"
 _FAILED = "failed messages are in .failed, a queue like this one; manage.py queue_errors shows them"
 _SEE = "use .peek('ready'), 'delayed' or 'leased'"
 _FIND = "use .find(id)"
+_DECIDES = "each pop decides for itself, and .refusal says why it got nothing"
+_ITS_LANES = "a tube is a lane: .lanes() lists them, and .lane(name) is one"
+_HELD = "what is in progress is leased: .peek('leased') shows it, .stats().leased counts it"
+_LEASED = "use .take(lease=seconds), which takes an item and leases it in one step"
+_REAP = "use .reap(), which gives back what timed out; each take() does so too when it is due"
 _PERIODICALLY = "use @periodic_command, or djqueue.schedules.add(...)"
 
 ON_A_QUEUE: dict[str, str] = {
+    "ack": "use .complete(lease)",
+    "acknowledge": "use .complete(lease)",
+    "allowed": _DECIDES,
+    "backend": "the queue is its own backend; its class is CLASS in QUEUES",
+    "check_elastic": _DECIDES,
+    "clean": _REAP,
+    "cleaner": _REAP,
+    "complete_batch": "use .complete(leases), which takes one lease or many",
     "count": "use len(queue), or .stats()",
     "cron": _PERIODICALLY,
     "deferred_job_registry": _SEE,
     "delete": "use .flush()",
+    "elastic_kick_in": "the store counts it, for all processes; .reset() begins anew",
     "empty": "use .flush(), which deletes what waits; len(queue) counts it",
     "enqueue": _SEND,
     "enqueue_at": "use command.using(queue_name=alias, run_after=datetime).enqueue(...)",
     "enqueue_call": _SEND,
     "enqueue_in": "use command.using(queue_name=alias, delay=seconds).enqueue(...)",
     "enqueue_many": "use command.using(queue_name=alias).enqueue_many([(1,), (2,)])",
+    "error_queue": _FAILED,
     "every": _PERIODICALLY,
     "failed_job_registry": _FAILED,
     "fetch_job": _FIND,
@@ -176,18 +192,31 @@ ON_A_QUEUE: dict[str, str] = {
     "get": "use .pop(timeout=seconds) for an item",
     "get_job_ids": _SEE,
     "get_jobs": _SEE,
+    "in_progress": _HELD,
     "is_empty": "use len(queue) == 0",
+    "is_moderated": _DECIDES,
     "job_ids": _SEE,
     "jobs": _SEE,
+    "nack": "use .release(lease), which gives it back at once",
     "pending": _SEE,
     "periodic_task": _PERIODICALLY,
+    "pipes": _ITS_LANES,
+    "pop_batch": "use .take_many(n), which returns pairs of a lease and an item",
+    "push_batch": "use .push_many(items), which returns their ids",
     "qsize": "use len(queue), or .stats()",
+    "register": "use Handler.enqueue(*requests), where Handler is a BatchCommand",
     "revoke": "use .remove([id]), or .cancel() of the result",
     "scheduled": _SEE,
     "scheduled_job_registry": _SEE,
     "size": "use len(queue), or .stats()",
+    "smembers": _HELD,
+    "smove": _LEASED,
+    "srandmember": _LEASED,
     "started_job_registry": _SEE,
+    "storage": "the queue is its own storage; its class is CLASS in QUEUES",
     "task": "decorate the function with @queue_command(queue_name=alias)",
+    "test_hits": _DECIDES,
+    "todos": "what waits is ready: .peek('ready') shows it, len(queue) counts it",
 }
 """Attributes of a queue."""
 
@@ -204,39 +233,91 @@ ON_QUEUES: dict[str, str] = {
 }
 """Attributes of the queues of a project."""
 
+_DESCRIBED = "backends are described in QUEUES; the queue is .queue, and its failed messages are in .queue.failed"
+
+ON_A_DEFERRABLE: dict[str, str] = {
+    "backend": _DESCRIBED,
+    "create_backend_for_group": _DESCRIBED,
+    "error_queue": _DESCRIBED,
+    "group": "the alias of its queue is .queue_name",
+    "later": "the function has it: function.later(...)",
+    "pop": "use .queue.take(), which returns (lease, item)",
+    "push": "use .queue.push(item)",
+    "redis_client": "debouncing needs nothing but the queue: leave it out",
+}
+"""Attributes of a Deferrable."""
+
+ON_THE_QUEUE_OF_A_DEFERRABLE: dict[str, str] = {
+    "pop": "in Deferrable it returned (envelope, item). Use .take(), which returns (lease, item), and complete the "
+    "lease; an item without a lease, which nothing gives back, is djqueue.queues[alias].pop()",
+}
+"""Attributes of the queue of a Deferrable."""
+
+_BY_NAME = "a message has the name of its command: registry.get(name) is the command"
+
+ON_THE_REGISTRY: dict[str, str] = {
+    "get_command_for_message": _BY_NAME,
+    "get_message_for_command": _BY_NAME,
+    "get_periodic_commands": "use .periodic()",
+}
+"""Attributes of the registry of commands."""
+
 _COMMAND = "djqueue calls it queue_command"
 _PERIODIC = "djqueue calls it periodic_command, with a crontab(...)"
 _NO_APP = "there is no such object: the settings describe QUEUES, and @queue_command is imported from djqueue"
 
 _RESULT = "djqueue calls it Result: Result(id)"
 _RUNNING = "djqueue calls it current_message: current_message() is the message that runs"
+_FACTORY = "the settings describe the backend: CLASS in QUEUES, one entry for each group"
+_STORAGE = "the settings describe it: CLASS in QUEUES is RedisQueue, MemoryQueue or DatabaseQueue"
+_LOCK = "none is needed: a worker that claims a run of a shard holds its lease"
+_HANDLER_LATER = "use Handler.using(delay=seconds).enqueue(...), where Handler is a BatchCommand"
 
 IN_THE_PACKAGE: dict[str, str] = {
-    "DatabaseQueue": "it is in djqueue.backends.database",
-    "MemoryQueue": "it is in djqueue.backends.memory",
-    "RedisBlockingQueue": "it is in djqueue.backends.redis_backend",
-    "RedisQueue": "it is in djqueue.backends.redis_backend",
-    "SqsQueue": "it is in djqueue.backends.sqs",
-    "ThrottledQueue": "it is in djqueue.throttle",
     "AsyncResult": _RESULT,
     "CancelExecution": "djqueue calls it Discard",
-    "CurrentMessage": _RUNNING,
     "Celery": _NO_APP,
+    "Coordinator": _LOCK,
+    "CurrentMessage": _RUNNING,
+    "DatabaseQueue": "it is in djqueue.backends.database",
+    "DeferredHandler": _HANDLER_LATER,
+    "DocketsBackendFactory": _FACTORY,
+    "Handler": "djqueue calls it BatchCommand",
     "Huey": _NO_APP,
     "Ignore": "djqueue calls it Discard",
+    "InMemoryBackendFactory": _FACTORY,
     "Job": _RESULT,
+    "JsonTupleSerializer": "give the option serializer='json', or the setting QUEUE_SERIALIZER",
     "MaxRetriesExceededError": "a message whose retries are used up is moved to the failed queue",
+    "MemoryQueue": "it is in djqueue.backends.memory",
     "OrmQ": "djqueue.queues['default'].peek('ready') has what waits",
     "PeriodicTask": "djqueue.schedules.add(...) makes a schedule at run time",
     "Queue": f"{_NO_APP}; djqueue.queues has the queues by alias",
+    "QueueException": "it is in djqueue.exceptions, and is called QueueError there",
+    "RecurrentHandler": "djqueue.schedules.add(...) sends a call again and again",
+    "RedisBlockingQueue": "it is in djqueue.backends.redis_backend",
+    "RedisCoordinator": _LOCK,
     "RedisHuey": _NO_APP,
+    "RedisLock": _LOCK,
+    "RedisPriorityQueue": "each RedisQueue of djqueue.backends.redis_backend has priorities",
+    "RedisQueue": "it is in djqueue.backends.redis_backend",
+    "RedisStack": "use RedisQueue(name, connection, lifo=True) of djqueue.backends.redis_backend",
+    "RedisStorage": _STORAGE,
+    "RedisThrottledQueue": "djqueue.throttle calls it ThrottledQueue: ThrottledQueue(queue, limit=10, window=5)",
     "Reject": "djqueue calls it Fail",
     "RetryTask": "djqueue calls it Retry",
+    "RuntimeCoordinator": _LOCK,
+    "RuntimeLock": _LOCK,
+    "RuntimeStorage": _STORAGE,
+    "SQSBackendFactory": _FACTORY,
     "Schedule": "djqueue.schedules.add(...) makes a schedule at run time",
     "SoftTimeLimitExceeded": "djqueue calls it TimeLimitExceeded",
     "SqliteHuey": _NO_APP,
+    "SqsQueue": "it is in djqueue.backends.sqs",
     "Task": "djqueue calls it QueueCommand",
+    "ThrottledQueue": "it is in djqueue.throttle",
     "TimeLimit": "give the option time_limit",
+    "Tube": "djqueue calls it a lane: manage.py queue_lanes shows them",
     "Worker": "djqueue calls it Consumer; manage.py queue_consumer runs one",
     "actor": _COMMAND,
     "app": _NO_APP,
@@ -294,6 +375,8 @@ _CALLED: dict[str, str] = {
     "backoff_factor": _BACKOFF,
     "codec": "serializer",
     "countdown": "delay",
+    "debounce_always_delay": "always_delay",
+    "debounce_seconds": "debounce",
     "cron": "@periodic_command(crontab.parse(...))",
     "default_retry_delay": "backoff",
     "defer": "delay",
@@ -344,6 +427,7 @@ _CALLED: dict[str, str] = {
     "ttl_result": "result_ttl",
     "ttl_seconds": "ttl",
     "unique_for": "unique",
+    "use_exponential_backoff": "backoff",
     "visibility_timeout": "lease",
 }
 _OTHERWISE: dict[str, str] = {

@@ -6,12 +6,14 @@ from datetime import timedelta
 import pytest
 
 from djqueue import Backoff, Deferrable, MetadataProducerConsumer, RetryPolicy, current_message, queues
+from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry
 from djqueue.deferrable import OLD_NAMES, DeferrableCommand
 from djqueue.exceptions import EncodeError, InvalidQueueError, MessageTooLarge, NotSupported
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
 from djqueue.registry import registry
+from djqueue.throttle import ThrottledQueue
 from tests.support.backends import WITH_SQS
 from tests.support.consumer import can_look, heard, only
 
@@ -342,6 +344,25 @@ class TestTheQueueItself:
         assert (taken, taken is not item) == (item, True)
         assert stats.queue.complete([lease]) == [lease]
         assert (len(stats.queue), stats.queue.stats().done) == (0, 1)
+
+    def test_pop_is_refused_as_it_returned_a_pair_there_and_the_item_stays(self, queue):
+        item = {"envelope": 1, "item": 2}
+        stats.queue.push(item)
+        with pytest.raises(
+            AttributeError, match=r"returned \(envelope, item\)\. Use \.take\(\), .*\.pop\(\)"
+        ):
+            envelope, item = stats.queue.pop()
+        assert not hasattr(stats.queue, "pop") and (len(stats.queue), len(queue)) == (1, 1)
+        assert queues[stats.queue_name].pop() == item
+
+    def test_in_all_else_it_is_the_queue_of_its_alias(self, queue):
+        own = stats.queue
+        assert isinstance(own, BaseQueue) and (own.alias, own.features) == (queue.alias, queue.features)
+        own.lease = 7.0
+        assert (queue.lease, own.lease) == (7.0, 7.0)
+        throttled = ThrottledQueue(own, limit=1, window=60)
+        own.push_many([1, 2])
+        assert [throttled.take()[1], throttled.take()[1], len(own)] == [1, None, 1]
 
     def test_df24_taking_from_an_empty_queue_gives_nones_and_put_and_complete_tell_of_each(self, queue):
         assert queue.take() == (None, None)

@@ -10,14 +10,28 @@ import pytest
 from django.template import Context, Engine
 
 import djqueue
-from djqueue import Debounce, Result, Retry, Throttle, Throttled, hints, invoker, queue_command, queues, schedules
+from djqueue import (
+    Debounce,
+    Deferrable,
+    Result,
+    Retry,
+    Throttle,
+    Throttled,
+    hints,
+    invoker,
+    queue_command,
+    queues,
+    schedules,
+)
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory import MemoryQueue
 from djqueue.backends.redis_backend import RedisQueue
 from djqueue.enqueueing.command import PeriodicCommand
 from djqueue.exceptions import InvalidQueueError
 from djqueue.policies.options import OPTIONS
+from djqueue.registry import registry
 from djqueue.schedules import add
+from djqueue.throttle import ThrottledQueue
 
 
 @queue_command
@@ -62,11 +76,15 @@ def test_an_option_of_another_library_is_told_by_its_name_here(name, own):
 
 
 def test_an_attribute_of_another_library_is_told_by_what_there_is_here():
+    jobs = Deferrable()
     owners = {
         paint: hints.ON_A_COMMAND,
         Result("1"): hints.ON_A_RESULT,
         MemoryQueue("q"): hints.ON_A_QUEUE,
         queues: hints.ON_QUEUES,
+        registry: hints.ON_THE_REGISTRY,
+        jobs: hints.ON_A_DEFERRABLE,
+        jobs.queue: hints.ON_THE_QUEUE_OF_A_DEFERRABLE,
     }
     for owner, table in owners.items():
         for name, hint in table.items():
@@ -75,6 +93,33 @@ def test_an_attribute_of_another_library_is_told_by_what_there_is_here():
             said = f"'{type(owner).__name__}' object has no attribute '{name}': {hint}."
             assert str(caught.value) == said and caught.value.name == name
             assert not hasattr(owner, name) and name not in dir(owner) and not hasattr(type(owner), name)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "own"),
+    [
+        (MemoryQueue("q"), "push_batch", r"use \.push_many\(items\)"),
+        (MemoryQueue("q"), "pop_batch", r"use \.take_many\(n\)"),
+        (MemoryQueue("q"), "error_queue", r"in \.failed, a queue"),
+        (MemoryQueue("q"), "backend", "CLASS in QUEUES"),
+        (ThrottledQueue(MemoryQueue("q"), limit=1, window=60), "allowed", r"\.refusal says why"),
+        (MemoryQueue("q"), "register", r"use Handler\.enqueue\(\*requests\)"),
+        (MemoryQueue("q"), "smembers", r"\.peek\('leased'\)"),
+        (MemoryQueue("q"), "smove", r"use \.take\(lease=seconds\)"),
+        (MemoryQueue("q"), "ack", r"use \.complete\(lease\)"),
+        (MemoryQueue("q"), "cleaner", r"use \.reap\(\)"),
+        (Deferrable(), "backend", r"the queue is \.queue"),
+        (registry, "get_periodic_commands", r"use \.periodic\(\)"),
+        (djqueue, "Handler", "BatchCommand"),
+        (djqueue, "Tube", "a lane"),
+        (djqueue, "RuntimeStorage", "CLASS in QUEUES"),
+        (djqueue, "RedisThrottledQueue", r"ThrottledQueue\(queue, limit=10, window=5\)"),
+        (djqueue, "SQSBackendFactory", "CLASS in QUEUES"),
+    ],
+)
+def test_a_name_of_the_five_systems_is_answered_with_what_there_is_here(owner, name, own):
+    with pytest.raises(AttributeError, match=f"'{name}'.*{own}"):
+        getattr(owner, name)
 
 
 def test_objects_with_hints_are_otherwise_as_any():
