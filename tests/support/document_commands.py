@@ -9,7 +9,7 @@ from pathlib import Path
 from django.core.management import CommandError, get_commands, load_command_class
 
 from djqueue import health
-from tests.support.documents import ROOT, Block
+from tests.support.documents import ROOT, Block, scripts
 
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S*$")
 
@@ -102,6 +102,8 @@ def _python(arguments: list[str]) -> None:
         return modules[arguments[1]](arguments[2:])
     if arguments[0].startswith(("example_project/", "docs/drawings/")):
         return _script(*arguments)
+    if arguments[0] in {script.file for script in scripts()}:
+        return
     assert arguments[0] == "manage.py", arguments
     return _django(arguments[1:])
 

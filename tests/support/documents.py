@@ -48,6 +48,11 @@ class Block:
         return found["file"] if found and self.language == "python" else ""
 
     @property
+    def is_script(self) -> bool:
+        """Whether it configures Django by itself, and so runs in a process of its own: in test_first_code.py."""
+        return bool(self.file) and "settings.configure(" in self.text
+
+    @property
     def where(self) -> str:
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
@@ -67,6 +72,11 @@ def blocks(path: Path, *languages: str) -> list[Block]:
     """The samples of a document, in order. UnknownBlock for anything that might be one and is of no known kind."""
     found = [block for block in parse(path, path.read_text()) if block.caption not in OTHERS]
     return [block for block in found if not languages or block.language in languages]
+
+
+def scripts() -> list[Block]:
+    """The samples that are scripts."""
+    return [block for path in documents() for block in blocks(path, "python") if block.is_script]
 
 
 def blocks_of_others(path: Path) -> list[Block]:
