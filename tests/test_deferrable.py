@@ -348,9 +348,7 @@ class TestTheQueueItself:
     def test_pop_is_refused_as_it_returned_a_pair_there_and_the_item_stays(self, queue):
         item = {"envelope": 1, "item": 2}
         stats.queue.push(item)
-        with pytest.raises(
-            AttributeError, match=r"returned \(envelope, item\)\. Use \.take\(\), .*\.pop\(\)"
-        ):
+        with pytest.raises(AttributeError, match=r"returned \(envelope, item\)\. Use \.take\(\), .*\.pop\(\)"):
             envelope, item = stats.queue.pop()
         assert not hasattr(stats.queue, "pop") and (len(stats.queue), len(queue)) == (1, 1)
         assert queues[stats.queue_name].pop() == item

@@ -24,6 +24,7 @@ from djqueue import (
     schedules,
 )
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.items import ItemVerbs
 from djqueue.backends.memory import MemoryQueue
 from djqueue.backends.redis_backend import RedisQueue
 from djqueue.enqueueing.command import PeriodicCommand
@@ -44,6 +45,7 @@ def test_no_hint_hides_what_is_there():
     assert not hints.IN_THE_PACKAGE.keys() & set(djqueue.__all__)
     assert not [name for name in hints.ON_A_COMMAND if hasattr(PeriodicCommand, name)]
     assert not [name for name in hints.ON_A_RESULT if hasattr(Result, name)]
+    assert not [name for name in hints.ON_A_QUEUE if hasattr(ItemVerbs, name)]
     assert not hints.IN_A_SCHEDULE.keys() & OPTIONS.keys()
     called = {hint.removeprefix("djqueue calls it ") for hint in hints.OPTIONS.values()}
     assert {name for name in called if name.isidentifier()} <= OPTIONS.keys()
