@@ -90,7 +90,7 @@ class TestEmbedded:
             assert ran == ["minutely"]
             assert "1 schedule" in Consumer().banner()
             assert "0 schedules" in Consumer(periodic=False).banner()
-            assert Supervisor(Consumer(periodic=False), None).schedulers == []
+            assert Supervisor(Consumer(periodic=False), None).duties.schedulers == []
 
 
 def minutely():

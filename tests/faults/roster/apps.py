@@ -21,7 +21,7 @@ class RosterConfig(AppConfig):
 
 
 def note_start(sender, **named):
-    if sender.options.periodic and sender.options.reap:
+    if sender.has_duties:
         write("process", 0, "keeps")
     write("process", 0, "ready")
     if delay := os.environ.get("DJQUEUE_DIES_AFTER"):
