@@ -642,7 +642,8 @@ class SupervisorLink(Loop):
                 self._consumer.stop()
 
     def _has_started(self, **named: Any) -> None:
-        self._tell(b"%s %g" % (ALIVE, STARTS))  # its main thread is about to start the others
+        """Its main thread is about to start the others; before a drain it keeps the schedule first."""
+        self._tell(b"%s %g" % (ALIVE, STARTS if self._consumer.options.drain else SILENCE))
 
     def _tell_what_is_done(self) -> None:
         self._tell_that_it_moves()

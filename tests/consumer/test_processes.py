@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import socket
 from functools import partial
 from socket import MSG_WAITALL
@@ -692,6 +693,43 @@ class TestWithinAProcess:
         assert socket.recv(len(told), MSG_WAITALL) == told
         link.tell_what_is_counted()  # at the end, without a wait
         assert socket.recv(len(told), MSG_WAITALL) == told
+
+
+class TestDescriptors:
+    """Where many files are open a socket gets a number above 1,023, which select() refuses."""
+
+    @pytest.fixture
+    def many_open(self):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+        opened = [os.open(os.devnull, os.O_RDONLY)]
+        try:
+            while opened[-1] < 1024:
+                opened.append(os.dup(opened[0]))
+            yield
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    def test_the_supervisor_waits_and_wakes(self, many_open):
+        fleet, (ours, theirs) = Fleet(1), socket.socketpair()
+        with ours, theirs:
+            assert theirs.fileno() > 1023
+            fleet.started[0].fileno = theirs.fileno
+            fleet.supervisor.stop()
+            fleet.supervisor._wait()
+
+    def test_a_process_hears_its_supervisor(self, many_open):
+        ours, theirs = socket.socketpair()
+        consumer = FakeConsumer()
+        with ours:
+            link = SupervisorLink(consumer, theirs.detach(), limited=False)
+            link.start()
+            ours.send(b"retire\n")
+            eventually(lambda: consumer.calls == ["retire"])
+        link.join(30)
+        assert consumer.calls == ["retire", "stop"]
 
 
 class TestBounds:
