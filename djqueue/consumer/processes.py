@@ -1,7 +1,7 @@
 """The processes of a consumer: a supervisor starts them, starts them again when they end, and replaces worn ones.
 
 The supervisor runs no messages. It has a socket to each process, and both write lines. The process: ``alive S`` while
-its main thread moves, which is to move again within S seconds; ``ran N``; and ``quiet`` or ``claim`` when an operator
+its main thread moves, which has to move again within S seconds; ``ran N``; and ``quiet`` or ``claim`` when an operator
 orders it to claim nothing or again. The supervisor: ``retire``, ``stop`` and ``now``; ``quiet`` or ``claim`` to the
 successor of such a process; ``duties`` to the one process that has scheduler and reaper, ``no duties`` if it had them.
 When the supervisor is gone the sockets are closed, and the processes stop. If the processes count what they do, they
@@ -351,7 +351,7 @@ class Place:
         say(level, text, self.number, process.pid, how_it_ended(code), then, extra={"event": "process_ended"})
 
     def fill(self, now: float, may_replace: bool, has_duties: bool) -> None:
-        """Start a process if none serves, or if the one that does has reached a bound; with duties, if it is to."""
+        """Start a process if none serves, or if the one that does has reached a bound."""
         if self.starting is not None or self.drained or now < self._not_before:
             return
         if self.serving is not None:
