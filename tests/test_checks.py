@@ -541,7 +541,7 @@ def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
     from djqueue.consumer.maintenance import TimeLimits
 
     supervisor = Supervisor(Consumer(["default"]), None)
-    loops = [*supervisor.keepers, *supervisor.fetchers, *supervisor.settlers.loops, *supervisor.schedulers]
+    loops = [*supervisor.keepers, *supervisor.fetchers, *supervisor.settlers.loops, *supervisor.duties.loops]
     own = [loop for loop in loops if not isinstance(loop, TimeLimits)]  # which speaks to no database
     assert (len(own), len(supervisor.pool.workers)) == (OWN_LOOPS, Options().threads)
 

@@ -24,8 +24,8 @@ from djqueue import conf, health, signals
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.counters import Counters, Totals
 from djqueue.consumer.database_connections import follow_connections
-from djqueue.consumer.liveness import Reporter
-from djqueue.consumer.loop import Options, alike
+from djqueue.consumer.liveness import SILENCE, Reporter
+from djqueue.consumer.loop import HANGS, Options, alike
 from djqueue.consumer.operators import State
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.discovery import autodiscover
@@ -64,6 +64,10 @@ class Consumer:
         self._stops, self._retires = 0, False
         self.state = State()
         """What an operator wants of it: whether it is to claim nothing."""
+        self.has_duties = True
+        """Whether it reaps and keeps the schedule, as far as its options say so. It may change while it serves."""
+        self.moved: tuple[float, float] | None = None
+        """When its main thread last moved (monotonic), and the seconds within which it has to move again."""
         self._supervisor: Supervisor | None = None
         self.reporter = Reporter(self.name, self.options.alive)
 
@@ -130,6 +134,7 @@ class Consumer:
             say(logging.CRITICAL, "The consumer cannot go on: a new process is needed", exc_info=error)
             worn_out = True
         finally:
+            self._move(HANGS)
             signals.emit(signals.consumer_stopping, self)
             code = self._end(supervisor)
             self._words, self._stops, self._retires, self.state = SimpleQueue(), 0, False, State()
@@ -191,7 +196,10 @@ class Consumer:
 
         Signal handlers run in this thread.
         """
+        self._move(SILENCE)
         while not self._told_to_stop(0.02 if supervisor.may_end else LOOK) and not supervisor.ended():
+            self._move(SILENCE)
+            supervisor.duties.follow()
             self.reporter.look(health.SERVING, supervisor.details)
             if stuck := supervisor.stuck:
                 text = "Too many commands are stuck (%d): a new process is needed"
@@ -203,6 +211,9 @@ class Consumer:
         if self.options.drain and not supervisor.run_limit.spent and supervisor.ended():
             self._tell_what_stays()
         return False
+
+    def _move(self, limit: float) -> None:
+        self.moved = time.monotonic(), limit
 
     def _tell_what_stays(self) -> None:
         """Log, after a drain, how many due messages still wait."""
@@ -235,6 +246,7 @@ class Consumer:
         """Wait while it is so, at most until then; a second stop ends the wait."""
         while is_so() and self._stops < 2 and (left := until - time.monotonic()) > 0:
             self._told_to_stop(min(left, 0.02))
+            self._move(HANGS)
             self.reporter.look(health.STOPPING, supervisor.details)
             supervisor.tick_for_dead_threads()
 

@@ -1,22 +1,24 @@
 """The processes of a consumer: a supervisor starts them, starts them again when they end, and replaces worn ones.
 
-The supervisor runs no messages. It has a socket to each process, and both write lines: the process ``ready``,
-``ran N``, and ``quiet`` or ``claim`` when an operator orders it to claim nothing or again; the supervisor ``retire``,
-``stop`` and ``now``, and ``quiet`` or ``claim`` to the successor of such a process. When the supervisor is gone the
-sockets are closed, and the processes stop. If the processes count what they do, they write ``counted JSON`` too.
+The supervisor runs no messages. It has a socket to each process, and both write lines. The process: ``alive S`` while
+its main thread moves, which has to move again within S seconds; ``ran N``; and ``quiet`` or ``claim`` when an operator
+orders it to claim nothing or again. The supervisor: ``retire``, ``stop`` and ``now``; ``quiet`` or ``claim`` to the
+successor of such a process; ``duties`` to the one process that has scheduler and reaper, ``no duties`` if it had them.
+When the supervisor is gone the sockets are closed, and the processes stop. If the processes count what they do, they
+write ``counted JSON`` too.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import select
+import selectors
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +33,8 @@ from djqueue import health, signals
 from djqueue.consumer import CUT_OFF, STUCK, Consumer
 from djqueue.consumer.counters import SupervisedTotals
 from djqueue.consumer.isolation import how_it_ended
-from djqueue.consumer.liveness import Reporter
+from djqueue.consumer.liveness import SILENCE, Reporter
+from djqueue.consumer.loop import Loop
 from djqueue.consumer.memory import memory_of
 from djqueue.utils import handle_signals, seconds, set_whole, tell
 
@@ -43,14 +46,22 @@ STEADY = 60.0  # seconds: if a process has served for so long, its end is not on
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a process is started, from the second end of a series on
 STARTS = 60.0  # seconds in which a process is to write its liveness file
 LATE = 10.0  # seconds beyond the grace, after which a process is killed
+ALIVE_EVERY = 1.0  # seconds between two heartbeats of a process
+HUSH = 3.0  # seconds without one, after which another process gets scheduler and reaper
+STEP = 2 * LOOK  # seconds: more than this between two ticks and the supervisor itself stood still
 ASSIGNMENT = "DJQUEUE_PROCESS"
-"""The environment variable for a process: its number, and the descriptor of its socket."""
-READY, RAN = b"ready", b"ran"
+"""The environment variable for a process: its number, the descriptor of its socket, and whether it has duties."""
+ALIVE, RAN = b"alive", b"ran"
 RETIRE, STOP, NOW = b"retire", b"stop", b"now"
 STOPS = STOP, NOW
 QUIET, CLAIM = b"quiet", b"claim"
+DUTIES, NO_DUTIES = b"duties", b"no duties"
 COUNTED = b"counted"
 COUNT_EVERY = 2.0  # seconds between two tellings of what was counted
+STOPPED = {"T": "stopped by a signal", "t": "stopped by a debugger"}
+STATES = {**STOPPED, "D": "it waits for a disk, or for memory from one"}
+HANGS = "its main thread hangs, or a command holds the GIL"
+"""What the state of a process means that stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +122,39 @@ def cpu_limit(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs
     return least
 
 
+def state_of(pid: int) -> str:
+    """The state of a process as ``ps`` shows it, in one letter; empty if that is not known."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def readable(sources: Iterable[Any], timeout: float) -> bool:
+    """Whether one of these sockets has something to read within the time, whatever the number of its descriptor."""
+    with selectors.PollSelector() as selector:  # needs no descriptor of its own, of which there may be none left
+        for source in sources:
+            selector.register(source, selectors.EVENT_READ)
+        return bool(selector.select(timeout))
+
+
 # ---- The supervisor
 
 
 class Process:
     """A process of the consumer, as its supervisor sees it."""
 
-    def __init__(self, number: int, totals: SupervisedTotals | None = None):
+    def __init__(self, number: int, has_duties: bool, totals: SupervisedTotals | None = None):
+        self.number = number
         self._totals = totals
         """What is told of its counts, if it counts."""
         self.ready = False
-        """Whether it has said that it serves."""
+        """Whether it serves: it has said that it is alive."""
+        self.has_duties = has_duties
+        """Whether it was given scheduler and reaper."""
+        self.silence = 0.0
+        """For how many seconds it has not said that it is alive."""
+        self.limit = SILENCE
+        """How many there may be."""
         self.ran = 0
         """How many messages it has said to have run."""
         self.quiet = False
@@ -130,7 +163,7 @@ class Process:
         self._rest = b""
         self._socket, theirs = socket.socketpair()
         try:
-            self._popen = _start(number, theirs.fileno())
+            self._popen = _start(number, theirs.fileno(), has_duties)
         except BaseException:
             self._socket.close()
             raise
@@ -165,7 +198,8 @@ class Process:
 
     def _take_in(self, line: bytes) -> None:
         word, _, rest = line.partition(b" ")
-        self.ready = self.ready or word == READY
+        if word == ALIVE:
+            self.ready, self.silence, self.limit = True, 0.0, float(rest)
         self.ran = int(rest) if word == RAN else self.ran
         self.quiet = word == QUIET if word in (QUIET, CLAIM) else self.quiet
         if word == COUNTED and self._totals is not None:
@@ -175,9 +209,18 @@ class Process:
         with suppress(OSError):  # it has ended
             self._socket.send(word + b"\n")
 
+    def give_duties(self, has_duties: bool) -> None:
+        """Have it keep the schedule and give back leases that ran out, or leave that to another process."""
+        self.has_duties = has_duties
+        self.tell(DUTIES if has_duties else NO_DUTIES)
+
     def memory(self) -> float:
         """Its resident memory in MiB."""
         return memory_of(self.pid)
+
+    def state(self) -> str:
+        """Its state in one letter."""
+        return state_of(self.pid)
 
     def terminate(self) -> None:
         self._popen.terminate()
@@ -192,12 +235,12 @@ class Process:
             self._totals.end(self)
 
 
-def _start(number: int, descriptor: int) -> subprocess.Popen:
+def _start(number: int, descriptor: int, has_duties: bool) -> subprocess.Popen:
     """This command again, as a process of that number.
 
     A Ctrl-C reaches all processes of a terminal. In the new one it waits until the consumer can handle it.
     """
-    environment = {**os.environ, ASSIGNMENT: f"{number}:{descriptor}"}
+    environment = {**os.environ, ASSIGNMENT: f"{number}:{descriptor}:{has_duties:d}"}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         return subprocess.Popen(get_child_arguments(), env=environment, pass_fds=[descriptor])
@@ -208,11 +251,13 @@ def _start(number: int, descriptor: int) -> subprocess.Popen:
 class Place:
     """Where one process serves: the one that does, the next one while it starts, and the last one while it ends."""
 
-    def __init__(self, number: int, start: Callable[[int], Process], bounds: Bounds, drain: bool):
+    def __init__(self, number: int, start: Callable[[int, bool], Process], bounds: Bounds, drain: bool):
         self.number = number
         self.serving: Process | None = None
         self.starting: Process | None = None
         self.retiring: Process | None = None
+        self.killed: list[Process] = []
+        """Those that stood still, until they are gone: one that waits for a disk cannot end at once."""
         self.drained = False
         self._start = start
         self._bounds = self._bounds_now = bounds
@@ -226,16 +271,20 @@ class Place:
         self._not_before = 0.0
 
     @property
+    def roles(self) -> dict[str, Process]:
+        """Its processes by what they do."""
+        roles = {health.SERVING: self.serving, health.STARTING: self.starting, health.STOPPING: self.retiring}
+        return {state: one for state, one in roles.items() if one is not None}
+
+    @property
     def processes(self) -> list[Process]:
-        return [process for process in (self.serving, self.starting, self.retiring) if process is not None]
+        return [*self.roles.values(), *self.killed]
 
     def details(self) -> list[health.Report]:
         """Its processes, for a report."""
-        roles = {health.SERVING: self.serving, health.STARTING: self.starting, health.STOPPING: self.retiring}
         return [
             {"number": self.number, "pid": one.pid, "state": state, "began": one.began, "limit": STARTS}
-            for state, one in roles.items()
-            if one is not None
+            for state, one in self.roles.items()
         ]
 
     @property
@@ -243,10 +292,11 @@ class Place:
         """Whether a process starts beside the one that it will replace."""
         return self.serving is not None and self.starting is not None
 
-    def listen(self, now: float) -> list[tuple[Process, int]]:
+    def listen(self, now: float, elapsed: float) -> list[tuple[Process, int]]:
         """Read what the processes say; those that have ended, with their exit codes."""
         codes = [(process, process.code) for process in self.processes]  # first: then all that they said can be heard
         for process, _ in codes:
+            process.silence += elapsed
             process.listen()
         if self.serving is not None:
             self._is_quiet = self.serving.quiet
@@ -260,12 +310,39 @@ class Place:
             self.serving = None
         elif process is self.starting:
             self.starting = None
-        else:
+        elif process is self.retiring:
             self.retiring = None
+        else:
+            self.killed.remove(process)
+
+    def kill_those_that_stand_still(self, now: float) -> None:
+        """Kill the processes that have said nothing for too long. A start may take its time, unless it is stopped."""
+        for process in self.roles.values():
+            if process.silence < process.limit:
+                continue
+            state = process.state()
+            if process.ready or state in STOPPED:
+                text = "Process %d (pid %d) has stood still for %.0f s and is killed: %s"
+                say(logging.ERROR, text, self.number, process.pid, process.silence, STATES.get(state, HANGS))
+                self._kill(process, now)
+
+    def _kill(self, process: Process, now: float) -> None:
+        """Kill a process, and free its place at once."""
+        process.kill()
+        if process is self.retiring:
+            self.retiring = None
+        elif process is self.starting:
+            self.starting = None
+            self._put_off(now)
+        else:
+            self.serving = None
+            self._put_off(now, now - self._since)
+        self.killed.append(process)
 
     def follow(self, process: Process, code: int, now: float) -> None:
         """Decide what follows the end of a process. One that was replaced has a successor."""
-        is_asked, served = process is self.retiring, now - self._since if process is self.serving else 0.0
+        is_asked = process is self.retiring or process in self.killed
+        served = now - self._since if process is self.serving else 0.0
         self.remove(process)
         if code == 0 and (is_asked or self._drain):
             self.drained = self.drained or not is_asked
@@ -275,7 +352,7 @@ class Place:
         text, level = "Process %d (pid %d) has ended: %s%s", logging.INFO if code == 0 else logging.WARNING
         say(level, text, self.number, process.pid, how_it_ended(code), then, extra={"event": "process_ended"})
 
-    def fill(self, now: float, may_replace: bool) -> None:
+    def fill(self, now: float, may_replace: bool, has_duties: bool) -> None:
         """Start a process if none serves, or if the one that does has reached a bound."""
         if self.starting is not None or self.drained or now < self._not_before:
             return
@@ -286,7 +363,7 @@ class Place:
                 return
             say(logging.INFO, "Process %d (pid %d) is replaced: %s", self.number, self.serving.pid, reason)
         try:
-            self.starting = self._start(self.number)
+            self.starting = self._start(self.number, has_duties)
             self._pass_on(self.starting)
         except OSError as error:  # the machine is at its limits
             text = "Process %d cannot be started: %s; trying again in %g s"
@@ -319,7 +396,10 @@ class Place:
 
 
 class ProcessSupervisor:
-    """Keeps ``count`` processes serving until it is stopped. ``start`` makes a process of a number from 1."""
+    """Keeps ``count`` processes serving until it is stopped.
+
+    ``start`` makes a process of a number from 1, with duties or without: one process has scheduler and reaper.
+    """
 
     def __init__(
         self,
@@ -329,7 +409,7 @@ class ProcessSupervisor:
         grace: float = 25.0,
         drain: bool = False,
         look: Callable[[], object] = lambda: None,
-        start: Callable[[int], Process] = Process,
+        start: Callable[[int, bool], Process] = Process,
         reporter: Reporter | None = None,
     ):
         self.places = [Place(number, start, bounds or Bounds(), drain) for number in range(1, count + 1)]
@@ -340,6 +420,9 @@ class ProcessSupervisor:
         self._stops = self._told = 0
         self._until = inf
         """When processes are killed that do not end."""
+        self._ticked = inf
+        self._keeper: Process | None = None
+        """The process that has scheduler and reaper."""
         self._has_served = False
         self._failed_with = 0
         self._codes: list[int] = []
@@ -383,18 +466,50 @@ class ProcessSupervisor:
         return STUCK if STUCK in self._codes else CUT_OFF
 
     def tick(self, now: float) -> None:
-        """Read what the processes say, and start and end those that have to be."""
+        """Read what the processes say, and start and end those that have to be.
+
+        Only the time in which the supervisor itself moved counts as silence of a process: both may have stood still.
+        """
+        elapsed, self._ticked = max(0.0, min(STEP, now - self._ticked)), now
         for place in self.places:
-            for process, code in place.listen(now):
+            for process, code in place.listen(now, elapsed):
                 self._note_end(place, process, code, now)
             self._has_served = self._has_served or place.serving is not None
         if self._stops:
             self._end(now)
-        for place in self.places if not self._stops else ():
-            place.fill(now, may_replace=not any(one.is_replacing for one in self.places))
+        else:
+            self._keep_serving(now)
         self._look()
         serves = health.SERVING if self._has_served else health.STARTING
         self._reporter.look(health.STOPPING if self._stops else serves, self._details)
+
+    def _keep_serving(self, now: float) -> None:
+        for place in self.places:
+            place.kill_those_that_stand_still(now)
+        self._assign_duties()
+        for place in self.places:
+            may_replace = not any(one.is_replacing for one in self.places)
+            place.fill(now, may_replace, has_duties=self._keeper in (None, place.serving))
+            self._keeper = self._keeper or place.starting
+
+    def _assign_duties(self) -> None:
+        """Have one process keep the schedule and reap; another one as soon as that is silent, or leaves.
+
+        For a moment two may do it, which is harmless.
+        """
+        before, places = self._keeper, [place.serving or place.starting for place in self.places]
+        there = [process for process in places if process is not None]
+        if before not in there or before.silence >= HUSH:
+            fit = [process for process in there if process.ready and process.silence < HUSH]
+            fit.sort(key=lambda process: not process.has_duties)  # first the successor, which was started with them
+            stays = [before] if before in there else there
+            self._keeper = next(iter(fit or stays), None)
+        if (keeper := self._keeper) is not None and not keeper.has_duties:
+            keeper.give_duties(True)
+            say(logging.INFO, "Process %d (pid %d) has scheduler and reaper now", keeper.number, keeper.pid)
+        for process in there:
+            if process is not keeper and process.has_duties and process.ready and process.silence < HUSH:
+                process.give_duties(False)
 
     def _note_end(self, place: Place, process: Process, code: int, now: float) -> None:
         """Note the end of a process. A start that fails ends them all, as it would end one: before any has served.
@@ -432,8 +547,7 @@ class ProcessSupervisor:
 
     def _wait(self) -> None:
         """Wait for the next look, for a signal, or until a process says something or ends."""
-        heard: list[Any] = [process for process in self._processes() if process.fileno() >= 0]
-        select.select([self._wake_reader, *heard], [], [], LOOK)
+        readable([self._wake_reader, *(one for one in self._processes() if one.fileno() >= 0)], LOOK)
         with suppress(BlockingIOError):
             self._wake_reader.recv(4096)
 
@@ -446,91 +560,95 @@ class ProcessSupervisor:
 
 
 class Assignment:
-    """The number of this process among those of a consumer, and the descriptor of its socket to the supervisor."""
+    """What the supervisor has this process be: its number, the descriptor of its socket, whether it has duties."""
 
-    def __init__(self, number: int, descriptor: int):
+    def __init__(self, number: int, descriptor: int, has_duties: bool):
         self.number = number
         self.descriptor = descriptor
+        self.has_duties = has_duties
+        """Whether this process is the one that keeps the schedule and gives back leases that ran out."""
 
     @classmethod
     def of_this_process(cls) -> Assignment | None:
         """Read from the environment, for this process alone; None if it has no supervisor."""
         if not (text := os.environ.pop(ASSIGNMENT, "")):
             return None
-        number, descriptor = map(int, text.split(":"))
+        number, descriptor, has_duties = map(int, text.split(":"))
         os.set_inheritable(descriptor, False)
-        return cls(number, descriptor)
-
-    @property
-    def has_duties(self) -> bool:
-        """Whether this process is the one that keeps the schedule and gives back leases that ran out."""
-        return self.number == 1
+        return cls(number, descriptor, bool(has_duties))
 
 
-class SupervisorLink(threading.Thread):
-    """Does what the supervisor says, and tells it when the consumer serves.
+class SupervisorLink(Loop):
+    """Does what the supervisor says, and notifies it while the main thread of the consumer moves.
 
-    It also tells whether it is quiet, how many messages were run, if that is ``limited``, and what was counted, if
-    ``metrics`` show it.
+    It also says whether it is quiet, how many messages were run, if that is ``limited``, and what was counted, if
+    ``metrics`` show it. A process whose link has died says nothing, and is replaced.
     """
 
+    longest_pause = ALIVE_EVERY
+
     def __init__(self, consumer: Consumer, descriptor: int, limited: bool, metrics: bool = False):
-        super().__init__(name="djqueue-supervisor", daemon=True)
+        super().__init__("djqueue-supervisor")
         self._consumer = consumer
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(True)
         self._limited, self._metrics = limited, metrics
         self._telling = threading.Lock()
         self._stops = count()
+        self._rest = b""
         self._told = 0
         self._told_quiet = False
+        self._told_alive: tuple[float, float] | None = None
+        """Which move of the main thread the supervisor knows of."""
         self._counted = 0.0
         """When it was last told what was counted (monotonic)."""
-        signals.consumer_started.connect(self._is_ready, sender=consumer)
+        signals.consumer_started.connect(self._has_started, sender=consumer)
 
-    def stop(self) -> None:
+    def stop_consumer(self) -> None:
         """Stop the consumer. However often, as a signal to all processes of a terminal reaches the supervisor too."""
         if next(self._stops) == 0:
             self._consumer.stop()
 
-    def run(self) -> None:
-        rest = b""
-        while True:
-            if not self._is_spoken_to():
-                self._tell_what_is_done()
-                continue
-            try:
-                text = self._socket.recv(4096)
-            except OSError:
-                text = b""
-            if not text:
-                say(logging.WARNING, "The supervisor of this process is gone")
-                return self.stop()
-            *words, rest = (rest + text).split(b"\n")
-            for word in words:
-                self._do(word)
+    def tick(self) -> float:
+        if readable([self._socket], LOOK):
+            self._listen()
+        else:
+            self._tell_what_is_done()
+        return 0.0
+
+    def _listen(self) -> None:
+        try:
+            text = self._socket.recv(4096)
+        except OSError:
+            text = b""
+        if not text:
+            say(logging.WARNING, "The supervisor of this process is gone")
+            self.stop()
+            return self.stop_consumer()
+        *words, self._rest = (self._rest + text).split(b"\n")
+        for word in words:
+            self._do(word)
 
     def _do(self, word: bytes) -> None:
         if word == RETIRE:
             self._consumer.retire()
-            return
-        if word in (QUIET, CLAIM):
+        elif word in (DUTIES, NO_DUTIES):
+            self._consumer.has_duties = word == DUTIES
+        elif word in (QUIET, CLAIM):
             self._consumer.state.quiet = self._told_quiet = word == QUIET
             if self._told_quiet:
                 say(logging.WARNING, "It claims nothing, as an operator ordered the process before it")
-            return
-        self.stop()
-        if word == NOW:
-            self._consumer.stop()
+        elif word in STOPS:
+            self.stop_consumer()
+            if word == NOW:
+                self._consumer.stop()
 
-    def _is_ready(self, **named: Any) -> None:
-        self._tell(READY)
-
-    def _is_spoken_to(self) -> bool:
-        """Whether the supervisor says something, or is gone; False once it is time to tell what is done."""
-        return bool(select.select([self._socket], [], [], LOOK)[0])
+    def _has_started(self, **named: Any) -> None:
+        """Its main thread is about to start the others; before a drain it keeps the schedule first."""
+        self._tell(b"%s %g" % (ALIVE, STARTS if self._consumer.options.drain else SILENCE))
 
     def _tell_what_is_done(self) -> None:
+        self._tell_that_it_moves()
         if (is_quiet := self._consumer.state.quiet) != self._told_quiet:
             self._told_quiet = is_quiet
             self._tell(QUIET if is_quiet else CLAIM)
@@ -540,6 +658,13 @@ class SupervisorLink(threading.Thread):
         if (now := time.monotonic()) >= self._counted + COUNT_EVERY:
             self._counted = now
             self.tell_what_is_counted()
+
+    def _tell_that_it_moves(self) -> None:
+        """Notify the supervisor if the main thread has moved since. That this thread moves proves nothing."""
+        (moved, limit), told = self._consumer.moved or (0.0, 0.0), self._told_alive or (0.0, 0.0)
+        if moved >= told[0] + ALIVE_EVERY or limit != told[1]:
+            self._told_alive = moved, limit
+            self._tell(b"%s %g" % (ALIVE, limit))
 
     def tell_what_is_counted(self) -> None:
         """Tell what the consumer has counted, if that is shown. From any thread."""

@@ -22,7 +22,7 @@ from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.observer import Observer
 from djqueue.consumer.operators import OperatorChannels, State
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.scheduler import Scheduler
+from djqueue.consumer.scheduler import IsPaused, Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.health import Report
@@ -48,12 +48,52 @@ class Served(Protocol):
     name: str
     state: State
     counters: Counters
+    has_duties: bool
 
     @property
     def ran(self) -> int: ...
     def stop(self) -> None: ...
     def lease_of(self, queue: BaseQueue) -> float: ...
     def shortest_lease_of(self, queue: BaseQueue) -> float: ...
+
+
+class Duties:
+    """The threads that one of several processes has for all: they reap, and keep the schedule."""
+
+    def __init__(self, consumer: Served, servers: list[list[BaseQueue]], is_paused: IsPaused):
+        self._consumer = consumer
+        self._servers = servers
+        self._is_paused = is_paused
+        self._take()
+
+    @property
+    def loops(self) -> list[Loop]:
+        return [*self.reapers, *self.schedulers]
+
+    def _take(self) -> None:
+        """Make the threads, if the consumer has duties."""
+        self._has_any, options = self._consumer.has_duties, self._consumer.options
+        reaped = self._servers if self._has_any and options.reap else []
+        periodic = self._servers if self._has_any and options.periodic else []
+        self.reapers = [Reaper(queues, self._consumer.shortest_lease_of) for queues in reaped]
+        self.schedulers = [Scheduler(queues, self._is_paused) for queues in periodic]
+
+    def follow(self) -> None:
+        """Begin with them, or leave them to another process, if that has changed."""
+        if self._has_any == self._consumer.has_duties:
+            return
+        for loop in self.loops:
+            loop.stop()  # what it does just now may end: another may do it at the same time
+        self._take()
+        if self._consumer.options.drain:
+            self.schedule()
+        for loop in self.loops:
+            loop.start()
+
+    def schedule(self) -> None:
+        """Enqueue what is due now: a drain may end before the threads do it."""
+        for scheduler in self.schedulers:
+            scheduler.guarded_tick()
 
 
 class Supervisor:
@@ -91,20 +131,19 @@ class Supervisor:
         self.fetchers = _fetchers(consumer, parts)
         self.keepers: list[Loop] = [
             *self._heartbeats,
-            *(Reaper(queues, consumer.shortest_lease_of) for queues in servers if options.reap),
             TimeLimits(self.in_flight, self._give_up, self.coroutines),
             *self.control_channels.loops,
         ]
         self._stopping = False
         self._claimed_last = inf
-        periodic = servers if options.periodic else []
-        self.schedulers = [Scheduler(queues, self.operators.is_schedule_paused) for queues in periodic]
+        self.duties = Duties(consumer, servers, self.operators.is_schedule_paused)
 
     @property
     def members(self) -> list[Member]:
         """All threads but those that were left behind."""
         others = [] if self.coroutines is None else [self.coroutines]
-        return [*self.fetchers, *self.keepers, *self.settlers.loops, *self.schedulers, *self.pool.workers, *others]
+        loops = *self.fetchers, *self.keepers, *self.settlers.loops, *self.duties.loops
+        return [*loops, *self.pool.workers, *others]
 
     def details(self) -> Report:
         """How each thread fares."""
@@ -116,15 +155,14 @@ class Supervisor:
 
     def start(self) -> None:
         if self._drain:
-            for control_channel in self.control_channels.loops if self.schedulers else ():
+            for control_channel in self.control_channels.loops if self.duties.schedulers else ():
                 control_channel.guarded_tick()  # what is paused must be known then
-            for scheduler in self.schedulers:
-                scheduler.guarded_tick()  # what it enqueues is due, so it must come before the drain ends
+            self.duties.schedule()
         if self.coroutines is not None:
             self.coroutines.start()
         self.pool.start()
         # Fetchers last: what a command takes of memory or descriptors must not keep the consumer from starting.
-        for loop in [*self.settlers.loops, *self.keepers, *self.schedulers, *self.fetchers]:
+        for loop in [*self.settlers.loops, *self.keepers, *self.duties.loops, *self.fetchers]:
             loop.start()
 
     def ended(self) -> bool:
@@ -141,7 +179,7 @@ class Supervisor:
         self._stopping = self.operators.state.stopping = True
         for control_channel in self.control_channels.loops:
             control_channel.stopping = True
-        claimers = [*self.fetchers, *self.schedulers]
+        claimers = [*self.fetchers, *self.duties.schedulers]
         for loop in claimers:
             loop.stop()
         self.pool.room.set()
@@ -206,8 +244,8 @@ class Supervisor:
         while len(self.in_flight) and time.monotonic() < until:
             self.tick_for_dead_threads()
             time.sleep(0.005)
-        last: list[Member] = [*self.keepers, *self.settlers.loops]
-        for loop in [*self.keepers, *self.settlers.loops]:
+        last: list[Member] = [*self.keepers, *self.duties.loops, *self.settlers.loops]
+        for loop in [*self.keepers, *self.duties.loops, *self.settlers.loops]:
             loop.stop()
         self.pool.stop()
         if self.coroutines is not None:
@@ -283,7 +321,7 @@ class Supervisor:
     def _look_anew(self) -> None:
         """Something was paused or resumed."""
         self._look_now()
-        for scheduler in self.schedulers:
+        for scheduler in self.duties.schedulers:
             scheduler.wake()
 
     def _look_now(self) -> None:

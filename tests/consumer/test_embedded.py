@@ -1,6 +1,7 @@
 """The consumer as an object: its options, its queues, beside other tasks."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -10,7 +11,8 @@ from djqueue.consumer import Options, Supervisor
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.exceptions import InvalidQueueError
 from djqueue.registry import registry
-from tests.support.consumer import Gate, exit_code, only
+from djqueue.testing import eventually
+from tests.support.consumer import Gate, exit_code, only, serving
 
 ran = []
 gate = Gate()
@@ -90,7 +92,21 @@ class TestEmbedded:
             assert ran == ["minutely"]
             assert "1 schedule" in Consumer().banner()
             assert "0 schedules" in Consumer(periodic=False).banner()
-            assert Supervisor(Consumer(periodic=False), None).schedulers == []
+            assert Supervisor(Consumer(periodic=False), None).duties.schedulers == []
+
+    def test_it_leaves_schedule_and_reaping_to_another_and_takes_them_back_while_it_serves(self):
+        def duties():
+            names = {thread.name for thread in threading.enumerate()}
+            return names & {"djqueue-reaper-default", "djqueue-scheduler-default"}
+
+        with serving("default", periodic=True) as beside:
+            eventually(lambda: len(duties()) == 2)
+            beside.consumer.has_duties = False
+            eventually(lambda: not duties())
+            beside.consumer.has_duties = True
+            eventually(lambda: len(duties()) == 2)
+            assert beside.end() == 0
+        assert not duties()
 
 
 def minutely():

@@ -292,8 +292,8 @@ class TestProcesses:
         monkeypatch.setattr(liveness, "EVERY", 0.0)
         started = []
 
-        def start(number):
-            started.append(FakeProcess(number, 40 + number))
+        def start(number, has_duties):
+            started.append(FakeProcess(number, has_duties, 40 + number))
             started[-1].began = time.monotonic()
             return started[-1]
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import socket
 from functools import partial
 from socket import MSG_WAITALL
@@ -10,8 +11,19 @@ import pytest
 
 from djqueue.consumer import CUT_OFF, STORE_UNREACHABLE, STUCK, processes
 from djqueue.consumer.counters import Totals
+from djqueue.consumer.liveness import SILENCE
 from djqueue.consumer.operators import State
-from djqueue.consumer.processes import LATE, LONGEST_PAUSE, STEADY, Bounds, ProcessSupervisor, SupervisorLink
+from djqueue.consumer.processes import (
+    HUSH,
+    LATE,
+    LONGEST_PAUSE,
+    LOOK,
+    STARTS,
+    STEADY,
+    Bounds,
+    ProcessSupervisor,
+    SupervisorLink,
+)
 from djqueue.testing.patience import eventually
 
 NOW, STOP, RETIRE = b"now", b"stop", b"retire"
@@ -21,13 +33,21 @@ GRACE = 25.0
 class FakeProcess:
     """A process that does what the test says, and keeps what it is told."""
 
-    def __init__(self, number, pid):
-        self.number, self.pid = number, pid
+    def __init__(self, number, has_duties, pid):
+        self.number, self.has_duties, self.pid = number, has_duties, pid
         self.ready, self.ran, self.code, self.used, self.quiet = False, 0, None, 0.0, False
+        self.is_still, self.silence, self.limit, self.letter = False, 0.0, SILENCE, "S"
         self.told = []
 
     def listen(self):
-        pass
+        if not self.is_still:
+            self.silence = 0.0
+
+    def give_duties(self, has_duties):
+        self.has_duties = has_duties
+
+    def state(self):
+        return self.letter
 
     def fileno(self):
         return -1
@@ -57,10 +77,10 @@ class Fleet:
         self.supervisor = ProcessSupervisor(count, start=self.start, grace=GRACE, **options)
         self.tick()
 
-    def start(self, number):
+    def start(self, number, has_duties):
         if self.refusal:
             raise self.refusal
-        self.started.append(FakeProcess(number, 100 + len(self.started)))
+        self.started.append(FakeProcess(number, has_duties, 100 + len(self.started)))
         return self.started[-1]
 
     def tick(self, after=0.0):
@@ -80,6 +100,15 @@ class Fleet:
 
     def numbers(self):
         return [process.number for process in self.started]
+
+    def stand_still(self, process, seconds):
+        """Let one stand still, while the supervisor and the others move."""
+        process.is_still = True
+        for _ in range(round(seconds / LOOK)):
+            self.tick(LOOK)
+
+    def keepers(self):
+        return [process.pid for process in self.started if process.has_duties and process.code is None]
 
 
 @pytest.fixture
@@ -274,6 +303,187 @@ class TestReplacing:
         assert said.text.count("max_memory") == 1
 
 
+class TestStandingStill:
+    def test_one_that_says_nothing_is_killed_and_replaced_at_once(self, said):
+        fleet = Fleet()
+        one, two = fleet.ready()
+        one.letter = "T"
+        fleet.stand_still(one, SILENCE - LOOK)
+        assert (one.told, fleet.numbers()) == ([], [1, 2])
+        fleet.tick(LOOK)
+        assert (one.told, two.told, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
+        assert "Process 1 (pid 100) has stood still for 10 s and is killed: stopped by a signal" in said.text
+        fleet.tick(60)
+        assert one.told == ["SIGKILL"], "it may take a while until it is gone"
+        fleet.end(one, -9)
+        assert "Process 1 (pid 100) has ended: SIGKILL" in said.text
+        assert fleet.numbers() == [1, 2, 1]
+
+    @pytest.mark.parametrize(
+        ("letter", "words"),
+        [("t", "stopped by a debugger"), ("D", "it waits for a disk"), ("S", "its main thread hangs, or a command")],
+    )
+    def test_the_log_says_in_which_state_it_is(self, letter, words, said):
+        fleet = Fleet()
+        one, _ = fleet.ready()
+        one.letter = letter
+        fleet.stand_still(one, SILENCE)
+        assert f"and is killed: {words}" in said.text
+
+    def test_one_that_moves_again_in_time_is_left_alone(self, said):
+        fleet = Fleet()
+        one, _ = fleet.ready()
+        for _ in range(3):
+            fleet.stand_still(one, SILENCE - LOOK)
+            one.is_still = False
+            fleet.tick(LOOK)
+        assert (one.told, fleet.numbers()) == ([], [1, 2])
+
+    def test_those_that_stand_still_again_and_again_are_started_less_and_less_often(self):
+        fleet = Fleet(1)
+        for count in (2, 3):
+            fleet.stand_still(*fleet.ready(fleet.started[-1])[-1:], SILENCE)
+            fleet.tick(1.0)
+            assert len(fleet.started) == count
+        fleet.stand_still(*fleet.ready(fleet.started[-1])[-1:], SILENCE)
+        fleet.tick(1.0)
+        assert len(fleet.started) == 3
+        fleet.tick(1.0)
+        assert len(fleet.started) == 4
+
+    def test_a_supervisor_that_stood_still_itself_blames_nobody(self):
+        fleet = Fleet()
+        for process in fleet.ready():
+            process.is_still = True
+        for _ in range(int(SILENCE) - 1):
+            fleet.tick(3600)
+        assert [process.told for process in fleet.started] == [[], []]
+        for process in fleet.started:
+            process.is_still = False
+        fleet.tick(3600)
+        assert [process.silence for process in fleet.started] == [0, 0]
+
+    def test_a_start_may_take_long_unless_it_is_stopped(self):
+        fleet = Fleet()
+        one, two = fleet.started
+        fleet.stand_still(one, 600)
+        assert one.told == []
+        one.letter = "T"
+        fleet.tick(LOOK)
+        assert (one.told, two.told, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
+
+    def test_one_says_itself_how_long_a_step_may_take(self):
+        fleet = Fleet(1)
+        [one] = fleet.ready()
+        one.limit = STARTS
+        fleet.stand_still(one, STARTS - LOOK)
+        assert one.told == []
+        fleet.tick(LOOK)
+        assert one.told == ["SIGKILL"]
+
+    def test_one_that_retires_and_stands_still_does_not_keep_its_place(self):
+        fleet = Fleet(1, bounds=Bounds(max_messages=5))
+        [old] = fleet.ready()
+        old.ran = 5
+        fleet.tick()
+        fleet.ready()
+        fleet.stand_still(old, SILENCE)
+        assert old.told == [RETIRE, "SIGKILL"]
+        assert fleet.numbers() == [1, 1]
+        fleet.started[1].ran = 5
+        fleet.tick()
+        assert fleet.numbers() == [1, 1, 1]
+
+    def test_after_a_stop_the_grace_bounds_it_as_ever(self):
+        fleet = Fleet(1)
+        [process] = fleet.ready()
+        fleet.supervisor.stop()
+        fleet.tick()
+        fleet.stand_still(process, SILENCE + 1)
+        assert process.told == [STOP]
+
+
+class TestDuties:
+    def test_one_process_has_them_from_its_start(self):
+        fleet = Fleet(3)
+        assert fleet.keepers() == [100]
+        fleet.ready()
+        assert fleet.keepers() == [100]
+
+    def test_they_leave_one_that_is_silent_before_it_is_killed(self, said):
+        fleet = Fleet(3)
+        one, two, _ = fleet.ready()
+        fleet.stand_still(one, HUSH - LOOK)
+        assert fleet.keepers() == [100]
+        fleet.tick(LOOK)
+        assert fleet.keepers() == [100, 101], "the first does not know yet"
+        assert "Process 2 (pid 101) has scheduler and reaper now" in said.text
+        one.is_still = False
+        fleet.tick()
+        assert fleet.keepers() == [101]
+
+    def test_they_leave_one_that_died(self):
+        fleet = Fleet(2)
+        one, _ = fleet.ready()
+        fleet.end(one, -9)
+        assert fleet.keepers() == [101]
+        fleet.ready()
+        assert fleet.keepers() == [101]
+
+    def test_they_go_to_one_that_is_alive_itself(self):
+        fleet = Fleet(3)
+        one, two, _ = fleet.ready()
+        two.is_still = True
+        fleet.stand_still(one, HUSH)
+        assert fleet.keepers() == [100, 102]
+
+    def test_a_start_that_takes_long_keeps_them_only_until_another_serves(self):
+        fleet = Fleet(2)
+        one, two = fleet.started
+        fleet.stand_still(one, HUSH)
+        assert fleet.keepers() == [100]
+        fleet.ready(two)
+        assert fleet.keepers() == [100, 101]
+        one.is_still = False
+        fleet.ready(one)
+        assert fleet.keepers() == [101]
+
+    def test_a_successor_has_them_from_its_start(self):
+        fleet = Fleet(2, bounds=Bounds(max_messages=5))
+        one, two = fleet.ready()
+        one.ran = 5
+        fleet.tick()
+        assert fleet.keepers() == [100, 102]
+        fleet.ready()
+        fleet.end(one, 0)
+        assert fleet.keepers() == [102]
+
+    def test_a_successor_of_another_process_has_none(self):
+        fleet = Fleet(2, bounds=Bounds(max_messages=5))
+        _, two = fleet.ready()
+        two.ran = 5
+        fleet.tick()
+        assert fleet.keepers() == [100]
+
+    def test_a_single_process_is_followed_by_one_that_has_them(self):
+        fleet = Fleet(1)
+        fleet.stand_still(*fleet.ready(), SILENCE)
+        assert fleet.started[-1].has_duties
+
+    def test_when_none_serves_the_next_that_starts_has_them(self):
+        fleet = Fleet(2)
+        one, two = fleet.ready()
+        one.code = two.code = -9
+        fleet.tick()
+        assert fleet.keepers() == [102]
+
+    def test_a_drain_leaves_them_to_those_that_still_serve(self):
+        fleet = Fleet(2, drain=True)
+        one, _ = fleet.ready()
+        fleet.end(one, 0)
+        assert fleet.keepers() == [101]
+
+
 class TestDraining:
     def test_it_ends_when_all_have_found_nothing_more(self):
         fleet = Fleet(2, drain=True)
@@ -366,6 +576,7 @@ class TestStops:
 class FakeConsumer:
     def __init__(self):
         self.calls, self.ran, self.state = [], 0, State()
+        self.has_duties, self.moved = False, None
 
     def totals(self):
         return Totals({}, {"threads": 4})
@@ -400,8 +611,8 @@ class TestWithinAProcess:
 
     def test_a_signal_and_the_word_are_one_stop(self, ours):
         socket, link, consumer = ours
-        link.stop()
-        link.stop()
+        link.stop_consumer()
+        link.stop_consumer()
         socket.send(b"stop\nretire\n")
         eventually(lambda: consumer.calls == ["stop", "retire"])
 
@@ -414,8 +625,47 @@ class TestWithinAProcess:
         socket, link, consumer = ours
         socket.close()
         link.join(30)
-        link.stop()
+        link.stop_consumer()
         assert consumer.calls == ["stop"]
+
+    def test_that_its_main_thread_moves_is_told_and_nothing_while_it_does_not(self, ours):
+        socket, _, consumer = ours
+        consumer.moved = 100.0, 10.0
+        assert socket.recv(100) == b"alive 10\n"
+        consumer.moved = 101.0, 10.0
+        assert socket.recv(100) == b"alive 10\n"
+        consumer.ran = 7
+        assert socket.recv(100) == b"ran 7\n", "its own thread moves"
+        consumer.moved = 101.1, 60.0
+        assert socket.recv(100) == b"alive 60\n", "a longer limit is told at once"
+
+    def test_duties_come_and_go(self, ours):
+        socket, _, consumer = ours
+        socket.send(b"duties\n")
+        eventually(lambda: consumer.has_duties)
+        socket.send(b"no duties\n")
+        eventually(lambda: not consumer.has_duties)
+        assert consumer.calls == []
+
+    @pytest.mark.parametrize("error", [MemoryError, RuntimeError, SystemExit])
+    def test_an_error_does_not_make_it_deaf(self, ours, error):
+        socket, _, consumer = ours
+        broken = iter([error("once"), error("twice")])
+
+        def retire():
+            for one in broken:
+                raise one
+            consumer.calls.append("retire")
+
+        consumer.retire = retire
+        socket.send(b"retire\n")
+        eventually(lambda: broken.__length_hint__() == 1)
+        socket.send(b"retire\n")
+        eventually(lambda: broken.__length_hint__() == 0)
+        socket.send(b"retire\n")
+        eventually(lambda: consumer.calls == ["retire"])
+        consumer.moved = 100.0, 10.0
+        assert socket.recv(100) == b"alive 10\n"
 
     def test_it_tells_what_was_run_when_that_has_changed(self, ours):
         socket, _, consumer = ours
@@ -445,6 +695,43 @@ class TestWithinAProcess:
         assert socket.recv(len(told), MSG_WAITALL) == told
 
 
+class TestDescriptors:
+    """Where many files are open a socket gets a number above 1,023, which select() refuses."""
+
+    @pytest.fixture
+    def many_open(self):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
+        opened = [os.open(os.devnull, os.O_RDONLY)]
+        try:
+            while opened[-1] < 1024:
+                opened.append(os.dup(opened[0]))
+            yield
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+    def test_the_supervisor_waits_and_wakes(self, many_open):
+        fleet, (ours, theirs) = Fleet(1), socket.socketpair()
+        with ours, theirs:
+            assert theirs.fileno() > 1023
+            fleet.started[0].fileno = theirs.fileno
+            fleet.supervisor.stop()
+            fleet.supervisor._wait()
+
+    def test_a_process_hears_its_supervisor(self, many_open):
+        ours, theirs = socket.socketpair()
+        consumer = FakeConsumer()
+        with ours:
+            link = SupervisorLink(consumer, theirs.detach(), limited=False)
+            link.start()
+            ours.send(b"retire\n")
+            eventually(lambda: consumer.calls == ["retire"])
+        link.join(30)
+        assert consumer.calls == ["retire", "stop"]
+
+
 class TestBounds:
     @pytest.mark.parametrize(
         ("given", "words"),
@@ -461,7 +748,7 @@ class TestBounds:
             Bounds(**given)
 
     def test_none_is_reached_without_any(self):
-        assert Bounds().reached(FakeProcess(1, 1), 10**9) == ""
+        assert Bounds().reached(FakeProcess(1, True, 1), 10**9) == ""
 
     def test_the_memory_of_a_process_is_told(self):
         assert 5 < processes.memory_of() < 5000

@@ -1,5 +1,6 @@
 """What the consumers under fault run. Every command writes its start and its end into the ledger."""
 
+import ctypes
 import functools
 import os
 import resource
@@ -38,6 +39,15 @@ def work(milliseconds=0.0):
 def hold(gate):
     """Go on until the file `gate` exists."""
     pass_gate(gate)
+
+
+@queue_command
+@recorded
+def hold_the_gil_once(mark):
+    """Let no other thread of its process run, unless the file `mark` exists, which it makes."""
+    if not Path(mark).exists():
+        Path(mark).touch()
+        ctypes.PyDLL(None).sleep(600)
 
 
 @queue_command

@@ -5,11 +5,13 @@ import signal
 import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from djqueue import queues
-from tests.faults.commands import hold, keep, work
+from tests.faults import ledger
+from tests.faults.commands import hold, hold_the_gil_once, keep, work
 from tests.faults.processes import OF_EACH_KIND, STORES, assert_done, seeded
 from tests.support.backends import FULL
 from tests.support.processes import until
@@ -178,21 +180,25 @@ def test_when_the_supervisor_is_killed_its_processes_stop_and_nothing_is_lost(co
 
 
 @ONE_IS_ENOUGH
-def test_the_first_process_keeps_the_schedule_and_so_does_the_one_after_it(consumers):
+def test_one_process_keeps_the_schedule_and_another_one_once_it_is_killed(consumers):
     consumers.args = ("-d", "0.02", "-m", "0.1")
-    start(consumers, 3)
+    supervisor = start(consumers, 3)
     wait(consumers, "end", 2)
     [keeper] = consumers.ledger.of("keeps")
     os.kill(keeper.pid, signal.SIGKILL)
-    second = wait(consumers, "keeps", 2)[1]
+    supervisor.wait_for("has scheduler and reaper now", PATIENCE)
     ticks = len({event.id for event in consumers.ledger.of("end")})
     wait(consumers, "end", ticks + 3)
     assert consumers.stop() == [0]
+    assert_ticked_once(consumers)
+
+
+def assert_ticked_once(consumers, others=()):
+    """All that ran, beside these others, are ticks of the schedule, and each ran once."""
     now, ends = int(queues["default"].now()), [event.id for event in consumers.ledger.of("end")]
+    ends = [id for id in ends if id not in others]
     known = {tick_id(moment) for moment in range(now - 300, now + 1)}
     assert len(ends) == len(set(ends)) and set(ends) <= known
-    assert second.pid != keeper.pid
-    assert len(consumers.ledger.of("keeps")) == 2
 
 
 def tick_id(moment):
@@ -221,3 +227,82 @@ def test_storms_of_kills_lose_nothing(consumers):
     assert_done(consumers, ids)
     assert consumers.stop() == [0]
     all_gone(consumers)
+
+
+# ---- One that stands still
+
+NOTICED = 15.0
+"""Seconds in which it is."""
+HANDED_OVER = 10.0
+"""Seconds between two ticks, at most, while the schedule goes to another process; on an idle machine it is 5."""
+
+
+def stop(pid):
+    """Stop a process, and see that it is."""
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+
+def hang_main_thread(pid):
+    os.kill(pid, signal.SIGUSR1)
+
+
+def gap(consumers, ids, since):
+    """The longest time without a tick from a moment on."""
+    seen = sorted(event.at for event in consumers.ledger.of("start") if event.id not in ids and event.at > since)
+    return max(later - earlier for earlier, later in zip([since, *seen], seen, strict=False))
+
+
+@pytest.mark.backends("redis", "postgres")
+@pytest.mark.parametrize(("halt", "words"), [(stop, "stopped by a signal"), (hang_main_thread, "main thread hangs")])
+def test_one_that_stands_still_is_replaced_and_work_schedule_and_reaping_go_on(consumers, halt, words):
+    consumers.args = ("-d", "0.02", "-m", "0.1")
+    supervisor = start(consumers, 2, "-t", 2, "--lease", 4)
+    [keeper] = consumers.ledger.of("keeps")
+    wait(consumers, "end", 2)
+    ids = set()
+    until(lambda: load(ids) and keeper.pid in busy(consumers), PATIENCE)
+    halt(keeper.pid)
+    since = ledger.now()
+    line = supervisor.wait_for("has stood still", NOTICED)
+    assert f"(pid {keeper.pid}) has stood still for 10 s" in line
+    assert words in line
+    wait(consumers, "ready", 3)
+    assert is_gone(keeper.pid)
+    consumers.ledger.wait_all("end", ids, PATIENCE)
+    ticks = len(consumers.ledger.of("end"))
+    wait(consumers, "end", ticks + 3)
+    assert gap(consumers, ids, since) < HANDED_OVER
+    assert consumers.stop() == [0]
+
+
+@ONE_IS_ENOUGH
+def test_one_in_which_a_command_holds_the_gil_is_replaced_and_what_it_had_is_run(consumers, tmp_path):
+    supervisor = start(consumers, 2, "-t", 2, "--lease", 4)
+    id = hold_the_gil_once(str(tmp_path / "mark")).id
+    [began] = wait(consumers, "start", ids={id})
+    others = {result.id for result in work.enqueue_many([(10,)] * 50)}
+    line = supervisor.wait_for("has stood still", NOTICED)
+    assert f"(pid {began.pid})" in line
+    assert_done(consumers, {id, *others})
+    wait(consumers, "ready", 3)
+    assert consumers.stop() == [0]
+
+
+@ONE_IS_ENOUGH
+def test_one_that_moves_again_in_time_is_not_disturbed(consumers):
+    consumers.args = ("-d", "0.02", "-m", "0.1")
+    supervisor = start(consumers, 2, "-t", 2, "--lease", 60)
+    [keeper] = consumers.ledger.of("keeps")
+    ids = set()
+    until(lambda: load(ids) and keeper.pid in busy(consumers), PATIENCE)
+    stop(keeper.pid)
+    supervisor.wait_for("has scheduler and reaper now", NOTICED)
+    os.kill(keeper.pid, signal.SIGCONT)
+    since = ledger.now()
+    until(lambda: load(ids) and any(one.pid == keeper.pid and one.at > since for one in consumers.ledger.of("start")))
+    consumers.ledger.wait_all("end", ids, PATIENCE)
+    assert "has stood still" not in supervisor.output
+    assert len(consumers.ledger.of("ready")) == 2
+    assert consumers.stop() == [0]
+    assert_ticked_once(consumers, ids)

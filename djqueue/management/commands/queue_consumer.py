@@ -199,7 +199,8 @@ class Command(OperatorCommand):
     def _serve_assigned(self, assignment: Assignment, options: dict) -> None:
         """Serve as one of the processes of a supervisor, with a liveness file of its own."""
         alive = options["alive"] and f"{options['alive']}.{os.getpid()}"
-        consumer = self._consumer({**options, "alive": alive}, has_duties=assignment.has_duties)
+        consumer = self._consumer({**options, "alive": alive})
+        consumer.has_duties = assignment.has_duties
         name_process(assignment.number, consumer.name)
         link = SupervisorLink(
             consumer,
@@ -207,7 +208,7 @@ class Command(OperatorCommand):
             limited=options["max_messages"] is not None,
             metrics=bool(options["metrics"]),
         )
-        handle_signals(ENDING, lambda *_: link.stop())
+        handle_signals(ENDING, lambda *_: link.stop_consumer())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         link.start()
         self._run(consumer, ended=link.tell_what_is_counted)
@@ -243,14 +244,13 @@ class Command(OperatorCommand):
         except (TypeError, ValueError) as error:
             raise CommandError(str(error), returncode=2) from error
 
-    def _consumer(self, options: dict, has_duties: bool = True) -> Consumer:
+    def _consumer(self, options: dict) -> Consumer:
         given = {name: options[name] for name in OF_THE_CONSUMER}
         if options["reload"]:
             given["grace"] = 0.0  # what runs is handed back at once, for the next process with the new code
         isolate = "DJANGO_SETTINGS_MODULE" in os.environ  # else no other process can load the settings
         try:
-            periodic = has_duties and not options["no_periodic"]
-            given |= {"periodic": periodic, "reap": has_duties, "isolate": isolate}
+            given |= {"periodic": not options["no_periodic"], "isolate": isolate}
             return Consumer(options["queues"], **given)
         except (TypeError, ValueError, InvalidQueueError) as error:
             raise CommandError(str(error), returncode=2) from error

@@ -1,9 +1,10 @@
 """In a consumer that has this app, its beginning and its end are in the ledger, and whether it keeps the schedule.
 
-With DJQUEUE_DIES_AFTER, seconds, its process dies so long after its beginning.
+With DJQUEUE_DIES_AFTER, seconds, its process dies so long after its beginning. SIGUSR1 hangs its main thread for ever.
 """
 
 import os
+import signal
 import threading
 
 from django.apps import AppConfig
@@ -18,10 +19,11 @@ class RosterConfig(AppConfig):
     def ready(self):
         signals.consumer_started.connect(note_start, weak=False)
         signals.consumer_stopping.connect(note_stop, weak=False)
+        signal.signal(signal.SIGUSR1, lambda *_: threading.Event().wait())
 
 
 def note_start(sender, **named):
-    if sender.options.periodic and sender.options.reap:
+    if sender.has_duties:
         write("process", 0, "keeps")
     write("process", 0, "ready")
     if delay := os.environ.get("DJQUEUE_DIES_AFTER"):
