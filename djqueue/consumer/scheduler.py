@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence, Set
@@ -58,15 +59,28 @@ def local(moment: datetime) -> datetime:
 class Scheduler(Loop):
     """Enqueues due ticks. The store keeps the last tick, so that an absence of all schedulers is noticed."""
 
-    def __init__(self, served: Sequence[BaseQueue], is_paused: IsPaused = lambda queue, name: False):
+    def __init__(
+        self,
+        served: Sequence[BaseQueue],
+        is_paused: IsPaused = lambda queue, name: False,
+        pauses_known: Callable[[], bool] = lambda: True,
+    ):
         super().__init__(f"djqueue-scheduler-{served[0].alias}")
+        self._pauses_known = pauses_known
+        self.caught_up = inf
+        """When the first tick ended that began with the pauses known (monotonic)."""
         aliases = {queue.alias for queue in served}
         periodic = (command for command in registry.periodic() if command.policy.queue_name in aliases)
         self._plans = [PeriodicPlan(one, is_paused) for one in periodic if isinstance(one, PeriodicCommand)]
         self._boards = [Board(queue.alias, is_paused, self.move) for queue in served if "facts" in queue.features]
 
     def tick(self) -> float:
-        return self._all(Board.keep_up)
+        is_first = self.caught_up == inf and self._pauses_known()
+        try:
+            return self._all(Board.keep_up)
+        finally:
+            if is_first:
+                self.caught_up = time.monotonic()
 
     def follow(self) -> float:
         """Enqueue all due ticks; seconds until one of the known schedules may have another."""

@@ -98,7 +98,8 @@ class Supervisor:
         self._stopping = False
         self._claimed_last = inf
         periodic = servers if options.periodic else []
-        self.schedulers = [Scheduler(queues, self.operators.is_schedule_paused) for queues in periodic]
+        is_paused = self.operators.is_schedule_paused
+        self.schedulers = [Scheduler(queues, is_paused, self.operators.are_known) for queues in periodic]
 
     @property
     def members(self) -> list[Member]:
@@ -133,8 +134,8 @@ class Supervisor:
             return False
         if self.run_limit.spent:
             return True
-        changed = self.in_flight.changed
-        return self._drain and all(fetcher.dry is not None and fetcher.dry >= changed for fetcher in self.fetchers)
+        changed = max([self.in_flight.changed, *(scheduler.caught_up for scheduler in self.schedulers)])
+        return self._drain and all(fetcher.found_nothing_since(changed) for fetcher in self.fetchers)
 
     def stop_claiming(self) -> None:
         """Let no fetcher claim any more; messages that no worker has begun go back."""
