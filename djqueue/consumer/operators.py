@@ -139,10 +139,10 @@ class OperatorChannel:
         for one in are:
             if one not in was:
                 why = f" ({one.why})" if one.why else ""
-                tell(logger, logging.INFO, "%s %s is paused by %s%s", one.kind, *map(plain, (one.name, one.by, why)))
+                tell(logger, logging.INFO, "%s %s is paused by %s%s", *map(plain, (one.kind, one.name, one.by, why)))
         for one in was:
             if one.key not in {other.key for other in are}:
-                tell(logger, logging.INFO, "%s %s is resumed", one.kind, plain(one.name))
+                tell(logger, logging.INFO, "%s %s is resumed", *map(plain, (one.kind, one.name)))
         self._changed()
 
     def _obey(self, order: Order) -> None:
@@ -151,7 +151,9 @@ class OperatorChannel:
         self._obeyed = order
         text = "%s orders this consumer to %s"
         words = {consumers.QUIET: "claim nothing more", consumers.RESUME: "claim again", consumers.STOP: "stop"}
-        tell(logger, logging.WARNING, text, order.by or "An operator", words.get(order.order, "do what it cannot"))
+        tell(
+            logger, logging.WARNING, text, plain(order.by) or "An operator", words.get(order.order, "do what it cannot")
+        )
         if order.order == consumers.STOP:
             self._consumer.stop()
         elif order.order in words:

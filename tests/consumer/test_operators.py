@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from djqueue import operations, periodic_command, queue_command, queues
-from djqueue.consumer import operators
+from djqueue.backends.entries import _MARK, unpack
+from djqueue.consumer import operators, rates
 from djqueue.consumer.counters import Counters
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
@@ -15,12 +16,13 @@ from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.flow.limits import Concurrency
 from djqueue.messages.envelope import new_id
+from djqueue.operations.actions import KEY as ACTIONS
 from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.testing import eventually
 from djqueue.utils import clock as boot_clock
 from tests.support.clock import Clock
-from tests.support.consumer import away, heard, only, serving
+from tests.support.consumer import heard, only, serving
 from tests.support.fetcher import Bench
 
 ran = []
@@ -375,6 +377,51 @@ def test_no_schedule_ticks_before_it_is_known_what_is_paused(queue, clock):
     assert channels.is_schedule_paused(queue, "nightly") is True
     tick(channels)
     assert channels.is_schedule_paused(queue, "nightly") is False
+
+
+DEEP = b"[" * 100_000
+
+
+@MEMORY
+@pytest.mark.parametrize("text", [DEEP, b"[[[", b'["stop", "ada", 1' + b"0" * 400 + b"]"], ids=["deep", "cut", "large"])
+def test_facts_that_cannot_be_read_are_as_if_they_were_not_there(queue, clock, text):
+    consumer = Told()
+    channels = opened(queue, consumer)
+    clock.now += 1
+    tick(channels)
+    store = channels.channels[0].store
+    keys = [consumers.key_of(consumer.name), consumers.order_key_of(consumer.name), pauses.KEY, rates.INDEX, ACTIONS]
+    for key in [*keys, consumers.INDEX]:
+        store.put(key, text)
+    for _ in range(2):
+        clock.now += 6
+        tick(channels)
+    assert consumer.stops == 0
+    assert channels.may_claim(queue)
+    for key in keys:
+        store.put(key, text)
+    assert operations.consumers() == operations.pauses() == operations.actions() == []
+    assert unpack(f"{_MARK}{DEEP.decode()}\n").body
+    assert consumers.heard(store, [consumer.name]) == [0.0]
+
+
+@MEMORY
+def test_what_others_wrote_into_the_store_forges_no_line_of_the_log(queue, clock, caplog):
+    caplog.set_level("INFO")
+    consumer, forged = Told(), "ada\x1b[2J\nERROR all is lost"
+    channels = opened(queue, consumer)
+    tick(channels)
+    store = channels.channels[0].store
+    consumers.give(store, consumer.name, consumers.Order("quiet", forged, 1.0))
+    pauses.add(store, pauses.Pause(forged, forged, by=forged, why=forged), queue.now())
+    clock.now += 1
+    tick(channels)
+    store.drop(pauses.KEY)
+    clock.now += 1
+    tick(channels)
+    texts = [record.getMessage() for record in caplog.records]
+    assert sum("all is lost" in text for text in texts) == 3
+    assert all(text.isprintable() for text in texts)
 
 
 @MEMORY
