@@ -97,9 +97,8 @@ class Supervisor:
         ]
         self._stopping = False
         self._claimed_last = inf
-        periodic = servers if options.periodic else []
-        is_paused = self.operators.is_schedule_paused
-        self.schedulers = [Scheduler(queues, is_paused, self.operators.are_known) for queues in periodic]
+        pauses = self.operators.is_schedule_paused, self.operators.are_known
+        self.schedulers = [Scheduler(queues, *pauses) for queues in servers if options.periodic]
 
     @property
     def members(self) -> list[Member]:
