@@ -5,6 +5,7 @@ nearly right, chunks, values that are made often, logging that cannot raise, and
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import os
 import signal
@@ -325,6 +326,32 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """A text of a project's own, such as that of an exception, as one line of a log."""
     return text if text.isprintable() else plain(" ".join(text.split()))
+
+
+# ---- JSON of a store, which anything that reaches the store may have written
+
+
+def json_list(text: bytes | str | None) -> list[Any]:
+    """The JSON array in a text; empty without one, or if it cannot be read."""
+    found = _json(text)
+    return found if isinstance(found, list) else []
+
+
+def json_object(text: bytes | str | None) -> dict[str, Any]:
+    """The JSON object in a text; empty without one, or if it cannot be read."""
+    found = _json(text)
+    return found if isinstance(found, dict) else {}
+
+
+def _json(text: bytes | str | None) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except (ValueError, RecursionError):  # it is no JSON, or nested too deeply
+        return None
+
+
+UNREADABLE = (ArithmeticError, AttributeError, TypeError, ValueError, LookupError, RecursionError)
+"""What reading the values of such JSON may raise."""
 
 
 # ---- Forked children: a child is a copy of its parent, and must not go on as one

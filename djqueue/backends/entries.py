@@ -234,5 +234,5 @@ def unpack(text: str) -> Entry:
             raise ValueError("not written by pack")
         known = {name: value for name, value in json.loads(head).items() if name in _FIELDS}
         return Entry(b64decode(body, validate=True), **known)
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return Entry(text.encode("utf-8", "surrogateescape"), new_id())

@@ -16,7 +16,7 @@ from djqueue.backends.base import BaseQueue, Claimed
 from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
 from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want, recycle_connections
-from djqueue.consumer.operators import OperatorChannels
+from djqueue.consumer.operators import OperatorChannels, SilenceLog
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import Completed, RunLimit, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, is_ordered
@@ -158,7 +158,6 @@ class Quarantine:
 
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
-UNKNOWN = 0.005  # seconds until the next look whether it is known what is paused
 BROUGHT_UP = 200
 """Messages, or lanes, of a resumed command that a fetcher has due now between two claims."""
 MOST_PUT_OFF = 50_000
@@ -208,6 +207,9 @@ class Fetcher(Loop):
         self._completed = {id(queue): parts.settlers.of(queue).completed(queue) for queue in carried}
         """What is done of those queues that are settled with a claim."""
         self._put_off = PutOff(parts.operators)
+        self._unknown: list[BaseQueue] = []
+        """The queues of which it is not known what is paused."""
+        self._silence_log = SilenceLog()
         self._open = self._queues
         """The queues that are not paused, in the order in which they are asked."""
         self._ahead = self._idle = 0
@@ -222,9 +224,8 @@ class Fetcher(Loop):
         """Whether a store has answered the latest claim."""
 
     def tick(self) -> float:
-        if not self._parts.operators.are_known:
-            return UNKNOWN
         self._is_to_look.clear()
+        self._note_unknown()
         self._open = [queue for queue in self._queues if self._parts.operators.may_claim(queue)]
         self._await_completed(True)
         try:
@@ -236,11 +237,24 @@ class Fetcher(Loop):
         self._answers = True  # or it was not to ask
         return 0
 
+    def _note_unknown(self) -> None:
+        """Note of which queues it is not known what is paused: nothing is claimed from them."""
+        unknown = self._parts.operators.unknown_of(self._queues)
+        if len(unknown) < len(self._unknown):
+            self.dry = None  # first: one that was not asked is asked now
+        self._unknown = unknown
+        if unknown:
+            self._silence_log.note(unknown)
+
+    def found_nothing_since(self, moment: float) -> bool:
+        """Whether a claim that began since then (monotonic) found nothing, and all queues are known to be asked."""
+        return not self._unknown and (dry := self.dry) is not None and dry >= moment
+
     @property
     def unanswered(self) -> list[str]:
-        """The aliases of the queues whose store did not answer the latest claim."""
-        queues = list(self._queues)
-        return [queue.alias for queue in queues if not self._answers or self._alone[id(queue)].count]
+        """The aliases of the queues whose store did not answer the latest claim, or not yet what is paused."""
+        unknown, queues = self._unknown, list(self._queues)
+        return [one.alias for one in queues if not self._answers or self._alone[id(one)].count or one in unknown]
 
     def _await_completed(self, awaited: bool) -> None:
         """Have workers leave what is done for this thread to settle, or else for the settler."""
@@ -296,7 +310,7 @@ class Fetcher(Loop):
             tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 
     def _rest(self) -> None:
-        """Claim nothing, as all queues are paused, or this consumer is; look again when that changes."""
+        """Claim nothing, as all queues are or may be paused, or this consumer is; look again when that changes."""
         self._await_completed(False)
         self.dry = time.monotonic()
         self._is_to_look.wait(NAP_SLICE)

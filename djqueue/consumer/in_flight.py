@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,9 @@ from djqueue.policies.policy import Policy
 from djqueue.running.attempts import Attempt
 from djqueue.running.instruments import Run
 from djqueue.running.reporting import report
-from djqueue.utils import clock
+from djqueue.utils import clock, tell
+
+logger = logging.getLogger(__name__)
 
 LONGEST_WAIT = 30.0  # seconds: a message that waits for a worker goes back much sooner
 
@@ -174,7 +177,10 @@ class InFlight:
         self.changed = time.monotonic() if at is None else max(at, self.changed)
         self._held.difference_update(settled)
         if self._count is not None:
-            self._count(settled)
+            try:
+                self._count(settled)
+            except Exception as error:  # the store has settled them, and a fetcher may hold what it has just claimed
+                tell(logger, logging.ERROR, "%d messages were settled and not counted", len(settled), exc_info=error)
 
     def running(self) -> list[Held]:
         """The leases that workers have, after waiting ones were handed back; one may be about to begin."""

@@ -28,7 +28,7 @@ from djqueue.version import VERSION
 logger = logging.getLogger(__name__)
 
 LOOK = 1.0  # seconds between two looks for pauses and orders
-FIRST_ANSWER = 5.0  # seconds to wait for the first look before something is claimed
+FIRST_ANSWER, LONGEST_SILENCE = 5.0, 300.0  # seconds between two warnings that a store does not say what is paused
 LASTING = 1.0  # seconds that a consumer lives before its first heartbeat: one that only drains costs nothing
 CLOCK_EVERY = 60.0  # seconds between two questions for the time of the store
 COMMANDS_EVERY = 43_200.0  # seconds after which the commands are written again, as the fact has a time to live
@@ -139,10 +139,10 @@ class OperatorChannel:
         for one in are:
             if one not in was:
                 why = f" ({one.why})" if one.why else ""
-                tell(logger, logging.INFO, "%s %s is paused by %s%s", one.kind, *map(plain, (one.name, one.by, why)))
+                tell(logger, logging.INFO, "%s %s is paused by %s%s", *map(plain, (one.kind, one.name, one.by, why)))
         for one in was:
             if one.key not in {other.key for other in are}:
-                tell(logger, logging.INFO, "%s %s is resumed", one.kind, plain(one.name))
+                tell(logger, logging.INFO, "%s %s is resumed", *map(plain, (one.kind, one.name)))
         self._changed()
 
     def _obey(self, order: Order) -> None:
@@ -151,7 +151,9 @@ class OperatorChannel:
         self._obeyed = order
         text = "%s orders this consumer to %s"
         words = {consumers.QUIET: "claim nothing more", consumers.RESUME: "claim again", consumers.STOP: "stop"}
-        tell(logger, logging.WARNING, text, order.by or "An operator", words.get(order.order, "do what it cannot"))
+        tell(
+            logger, logging.WARNING, text, plain(order.by) or "An operator", words.get(order.order, "do what it cannot")
+        )
         if order.order == consumers.STOP:
             self._consumer.stop()
         elif order.order in words:
@@ -225,7 +227,6 @@ class OperatorChannels:
         self.state = state or State()
         self.channels: list[OperatorChannel] = []
         self._of: dict[int, OperatorChannel] = {}
-        self._until = clock() + FIRST_ANSWER
         self._are_known = False
 
     def open(
@@ -242,16 +243,22 @@ class OperatorChannels:
         ours = set(map(id, queues))
         return [channel for channel in self.channels if id(channel.queues[0]) in ours]
 
-    @property
     def are_known(self) -> bool:
-        """Whether it is known what is paused, or a store has not said so for a while."""
-        if not self._are_known:
-            self._are_known = all(channel.is_known for channel in self.channels) or clock() >= self._until
-        return self._are_known
+        """Whether it is known of all queues what is paused."""
+        return all(channel.is_known for channel in self.channels)
+
+    def unknown_of(self, queues: Iterable[BaseQueue]) -> list[BaseQueue]:
+        """The queues of which it is not known what is paused: their store of facts has not answered since the start."""
+        self._are_known = self._are_known or self.are_known()
+        return [] if self._are_known else [queue for queue in queues if not self._knows(queue)]
+
+    def _knows(self, queue: BaseQueue) -> bool:
+        channel = self._of.get(id(queue))
+        return channel is None or channel.is_known
 
     def may_claim(self, queue: BaseQueue) -> bool:
-        """Whether this consumer claims from a queue: not while either is paused."""
-        if self.state.quiet:
+        """Whether this consumer claims from a queue: not while either is paused, or may be."""
+        if self.state.quiet or not self._knows(queue):
             return False
         channel = self._of.get(id(queue))
         return channel is None or not channel.pauses or channel.pauses.of_queue(queue, channel.now) is None
@@ -268,9 +275,26 @@ class OperatorChannels:
         return None if pause is None else (max(0.0, now - pause.since), ends(pause) - now)
 
     def is_schedule_paused(self, queue: BaseQueue, name: str) -> bool:
-        channel = self._of.get(id(queue))
-        if channel is not None and not self.are_known:
+        if not self._knows(queue):
             return True  # for the moment
+        channel = self._of.get(id(queue))
         if channel is None or not channel.pauses:
             return False
         return channel.pauses.find(SCHEDULE, name, queue, channel.now) is not None
+
+
+class SilenceLog:
+    """Logs that nothing is claimed from queues, as their stores do not say what is paused: with growing pauses."""
+
+    def __init__(self) -> None:
+        self._began = clock()
+        self._pause = FIRST_ANSWER
+
+    def note(self, unknown: Iterable[BaseQueue]) -> None:
+        waited = clock() - self._began
+        if waited < self._pause:
+            return
+        text = "Nothing is claimed from %s: its store of facts has not answered for %.0f s, so it may be paused"
+        for queue in unknown:
+            self._pause = waited + min(waited, LONGEST_SILENCE)
+            tell(logger, logging.WARNING, text, queue.alias, waited, extra={"queue": queue.alias})

@@ -20,6 +20,7 @@ from djqueue.backends.stores import BaseStore
 from djqueue.consumer.counters import Counters, Counts, Durations, Key
 from djqueue.running import consumers
 from djqueue.running.shared import change
+from djqueue.utils import UNREADABLE, json_list, json_object
 
 INDEX = "rates:slots"
 """The key of the fact that tells which consumer has which slot."""
@@ -160,8 +161,8 @@ def _left(name: str, now: float, text: bytes | None) -> bytes:
 def _slots(text: bytes | None) -> list[tuple[str, float]]:
     """The consumer of each slot, "" for none, and since when that is so; none if the index cannot be read."""
     try:
-        return [(str(holder), float(at)) for holder, at in json.loads(text or b"[]")]
-    except (TypeError, ValueError):
+        return [(str(holder), float(at)) for holder, at in json_list(text)]
+    except UNREADABLE:
         return []
 
 
@@ -231,10 +232,10 @@ def _sample(text: bytes | None) -> Sample | None:
     if not text:
         return None
     try:
-        told = json.loads(text)
+        told = json_object(text)
         at, known = float(told.pop("at")), [value for value in told.values() if value is not None]
         return Sample(at, QueueStats(**told)) if all(0 <= value < LARGEST for value in [at, *known]) else None
-    except (TypeError, ValueError, KeyError, AttributeError):  # not written by djqueue
+    except UNREADABLE:  # not written by djqueue
         return None
 
 
@@ -276,7 +277,7 @@ def _read(text: bytes | None) -> Rows:
 def _add_read(rows: Rows, text: bytes) -> None:
     """Add what a fact has, up to where it cannot be read, as anything that reaches the store may have written it."""
     try:
-        for queue, commands in json.loads(text).items():
+        for queue, commands in json_object(text).items():
             for command, (outcomes, ran, waited) in commands.items():
                 if (counts := rows.get((queue, command))) is None:
                     counts = rows[queue, command] = Counts()
@@ -284,7 +285,7 @@ def _add_read(rows: Rows, text: bytes) -> None:
                     counts.add(outcome, count)
                 _add_few(counts.ran, ran)
                 _add_few(counts.waited, waited)
-    except (TypeError, ValueError, AttributeError, IndexError):
+    except UNREADABLE:
         return
 
 

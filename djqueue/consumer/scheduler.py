@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from math import inf
+from operator import attrgetter
 from typing import Any, cast
 
 from django.conf import settings
@@ -16,7 +19,7 @@ from django.utils import timezone
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue, OnceGuard
 from djqueue.backends.collections import Known
-from djqueue.consumer.loop import Loop, run_all
+from djqueue.consumer.loop import Loop, alike, run_all
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.flow.board import Line
@@ -44,6 +47,8 @@ RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a sl
 
 IsPaused = Callable[[BaseQueue, str], bool]
 """Whether operators have paused the schedule of a name in a queue."""
+Now = Callable[[BaseQueue], datetime]
+"""The time by the clock of the store of a queue, which is asked once in a tick."""
 
 
 def local(moment: datetime) -> datetime:
@@ -54,27 +59,54 @@ def local(moment: datetime) -> datetime:
 class Scheduler(Loop):
     """Enqueues due ticks. The store keeps the last tick, so that an absence of all schedulers is noticed."""
 
-    def __init__(self, served: Sequence[BaseQueue], is_paused: IsPaused = lambda queue, name: False):
+    def __init__(
+        self,
+        served: Sequence[BaseQueue],
+        is_paused: IsPaused = lambda queue, name: False,
+        pauses_known: Callable[[], bool] = lambda: True,
+    ):
         super().__init__(f"djqueue-scheduler-{served[0].alias}")
+        self._pauses_known = pauses_known
+        self.caught_up = inf
+        """When the first tick ended that began with the pauses known (monotonic)."""
         aliases = {queue.alias for queue in served}
         periodic = (command for command in registry.periodic() if command.policy.queue_name in aliases)
         self._plans = [PeriodicPlan(one, is_paused) for one in periodic if isinstance(one, PeriodicCommand)]
         self._boards = [Board(queue.alias, is_paused, self.move) for queue in served if "facts" in queue.features]
 
     def tick(self) -> float:
-        return self._all([board.keep_up for board in self._boards])
+        is_first = self.caught_up == inf and self._pauses_known()
+        try:
+            return self._all(Board.keep_up)
+        finally:
+            if is_first:
+                self.caught_up = time.monotonic()
 
     def follow(self) -> float:
         """Enqueue all due ticks; seconds until one of the known schedules may have another."""
-        return self._all([board.follow for board in self._boards])
+        return self._all(Board.follow)
 
-    def _all(self, boards: list[Callable[[], float]]) -> float:
-        pause = run_all([*(plan.follow for plan in self._plans), *boards], lambda ask: ask())
+    def _all(self, follow_board: Callable[[Board, Now], float]) -> float:
+        now = cache(_now)
+        plans = (partial(_follow_plans, some, now) for some in alike(self._plans, attrgetter("queue_name")))
+        pause = run_all([*plans, *(partial(follow_board, board, now) for board in self._boards)], lambda step: step())
         return max(0.0, min(LONGEST_PAUSE, pause))
 
     def look(self) -> None:
         for board in self._boards:
             board.look()
+
+
+def _now(queue: BaseQueue) -> datetime:
+    """The time by the clock of the store."""
+    return datetime.fromtimestamp(queue.now(), UTC)
+
+
+def _follow_plans(plans: Sequence[PeriodicPlan], now: Now) -> float:
+    """Enqueue what is due of plans of one queue; seconds until there may be more."""
+    queue = queues[plans[0].queue_name]
+    moment = now(queue)
+    return run_all(plans, lambda plan: plan.serve(queue, moment))
 
 
 class Tracker:
@@ -90,7 +122,7 @@ class Tracker:
     def __init__(self, name: str, queue_name: str, rule: Rule, mark_for: timedelta, key: str, is_paused: IsPaused):
         self.name = name
         self._is_paused = is_paused
-        self._queue_name = queue_name
+        self.queue_name = queue_name
         self._rule = rule
         self._mark_for = mark_for
         self.key = key
@@ -99,12 +131,8 @@ class Tracker:
         self._told: datetime | None = None
         """What the log says of when it is due next."""
 
-    def follow(self) -> float:
-        """Enqueue what is due by the store's clock; seconds until there may be more."""
-        queue = queues[self._queue_name]
-        return self.serve(queue, datetime.fromtimestamp(queue.now(), UTC))
-
     def serve(self, queue: BaseQueue, now: datetime) -> float:
+        """Enqueue what is due at a moment of the store's clock; seconds until there may be more."""
         if self._served is None:
             self._served = self._recall(queue, now)
         if self._is_paused(queue, self.name):
@@ -252,11 +280,11 @@ class Board:
         """When due ticks were last looked for, by the clock of the store."""
         self._looked = self._look_at = -inf
 
-    def keep_up(self) -> float:
+    def keep_up(self, now_of: Now) -> float:
         """Look, if it is time to, and enqueue all due ticks; seconds until either may be due again."""
         if clock() >= self._look_at:
             self.look()
-        pause = self.follow()
+        pause = self.follow(now_of)
         return min(pause, self._look_at - clock())
 
     def look(self) -> None:
@@ -282,12 +310,12 @@ class Board:
             self._plans[plan.name] = plan
             self._line.add(plan.name, (plan.upcoming,))
 
-    def follow(self) -> float:
+    def follow(self, now_of: Now) -> float:
         """Enqueue all due ticks; seconds until one of the known schedules may have another."""
         if not self._plans:
             return LONGEST_PAUSE
         queue = queues[self._queue_name]
-        now = datetime.fromtimestamp(queue.now(), UTC)
+        now = now_of(queue)
         if clock() - self._looked > FRESH and self._next_moment() <= now:
             self.look()  # it may have been replaced or removed since
         due, before, self._followed = self._take_due(now), self._followed, now

@@ -263,6 +263,8 @@ class PendingVerdicts:
             except BaseException as error:
                 self._put_off(batch, error)
             else:
+                for _ in batch:  # first: the answer of the store is final, whatever fails here
+                    self.waiting.popleft()
                 self._failures = 0
                 self.starvation.end()
                 if late:
@@ -270,10 +272,8 @@ class PendingVerdicts:
                 # Entries that this consumer now holds by another lease, which must be settled too.
                 pairs = zip(finished, batch, strict=True)
                 again = [held for (lease, _), held in pairs if held.lease.token != lease.token]
-                done([held for held in batch if held not in again] if again else batch)
-                for _ in batch:
-                    self.waiting.popleft()
                 self.waiting += again
+                done([held for held in batch if held not in again] if again else batch)
         return max(0.0, self._not_before - clock()) if self.waiting else IDLE
 
     def _put_off(self, batch: list[Held], error: BaseException) -> None:

@@ -22,7 +22,7 @@ from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.observer import Observer
 from djqueue.consumer.operators import OperatorChannels, State
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.scheduler import IsPaused, Scheduler
+from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.health import Report
@@ -60,10 +60,10 @@ class Served(Protocol):
 class Duties:
     """The threads that one of several processes has for all: they reap, and keep the schedule."""
 
-    def __init__(self, consumer: Served, servers: list[list[BaseQueue]], is_paused: IsPaused):
+    def __init__(self, consumer: Served, servers: list[list[BaseQueue]], operators: OperatorChannels):
         self._consumer = consumer
         self._servers = servers
-        self._is_paused = is_paused
+        self._pauses = operators.is_schedule_paused, operators.are_known
         self._take()
 
     @property
@@ -76,7 +76,7 @@ class Duties:
         reaped = self._servers if self._has_any and options.reap else []
         periodic = self._servers if self._has_any and options.periodic else []
         self.reapers = [Reaper(queues, self._consumer.shortest_lease_of) for queues in reaped]
-        self.schedulers = [Scheduler(queues, self._is_paused) for queues in periodic]
+        self.schedulers = [Scheduler(queues, *self._pauses) for queues in periodic]
 
     def follow(self) -> None:
         """Begin with them, or leave them to another process, if that has changed."""
@@ -136,7 +136,7 @@ class Supervisor:
         ]
         self._stopping = False
         self._claimed_last = inf
-        self.duties = Duties(consumer, servers, self.operators.is_schedule_paused)
+        self.duties = Duties(consumer, servers, self.operators)
 
     @property
     def members(self) -> list[Member]:
@@ -171,8 +171,8 @@ class Supervisor:
             return False
         if self.run_limit.spent:
             return True
-        changed = self.in_flight.changed
-        return self._drain and all(fetcher.dry is not None and fetcher.dry >= changed for fetcher in self.fetchers)
+        changed = max([self.in_flight.changed, *(scheduler.caught_up for scheduler in self.duties.schedulers)])
+        return self._drain and all(fetcher.found_nothing_since(changed) for fetcher in self.fetchers)
 
     def stop_claiming(self) -> None:
         """Let no fetcher claim any more; messages that no worker has begun go back."""

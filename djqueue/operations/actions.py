@@ -14,7 +14,7 @@ from typing import Any
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
 from djqueue.running.shared import change, shared_stores
-from djqueue.utils import plain, tell
+from djqueue.utils import UNREADABLE, json_list, plain, tell
 from djqueue.wiring import queues as all_queues
 
 logger = logging.getLogger(__name__)
@@ -84,11 +84,7 @@ def _add(store: BaseStore, action: Action) -> None:
 
 def _read(text: bytes | None) -> list[Action]:
     """The actions in a fact, but for what cannot be read."""
-    try:
-        found = json.loads(text or b"[]")
-    except (ValueError, RecursionError):
-        found = []
-    actions = map(_action_of, found if isinstance(found, list) else [])
+    actions = map(_action_of, json_list(text))
     return [one for one in actions if one is not None]
 
 
@@ -97,5 +93,5 @@ def _action_of(told: Any) -> Action | None:
     try:
         at, by, queue, action, what, count, *_ = told
         return Action(float(at), str(by), str(queue), str(action), str(what), int(count))
-    except (TypeError, ValueError):
+    except UNREADABLE:
         return None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from djqueue.backends.stores import BaseStore
 from djqueue.registry import Runnable
 from djqueue.running.shared import change
+from djqueue.utils import UNREADABLE, json_list, json_object
 
 INDEX = "consumers"
 """The key of the fact that has the names of all consumers."""
@@ -161,7 +162,7 @@ def is_listed(text: bytes | None, name: str) -> bool:
 
 def heard(store: BaseStore, names: Sequence[str]) -> list[float]:
     """When each of these consumers last wrote a heartbeat; 0 if the store has none that can be read."""
-    found = map(_object, store.get_many([key_of(name) for name in names]))
+    found = map(json_object, store.get_many([key_of(name) for name in names]))
     return [float(at) if isinstance(at := one.get("at"), int | float) else 0.0 for one in found]
 
 
@@ -173,19 +174,19 @@ def read(store: BaseStore) -> list[ConsumerRecord]:
     texts, now = store.get_many([key_of(name) for name in names]), store.now()
     records = [record for text in texts if (record := _record_of(text, now)) is not None]
     digests = sorted({record.commands for record in records})
-    known = dict(zip(digests, map(_object, store.get_many([*map(_commands_key, digests)])), strict=True))
+    known = dict(zip(digests, map(json_object, store.get_many([*map(_commands_key, digests)])), strict=True))
     return [changed(record, known=known[record.commands]) for record in records]
 
 
 def _record_of(text: bytes | None, now: float) -> ConsumerRecord | None:
     """A record; None if there is none, or what is there cannot be read. Another version may tell more, or less."""
-    told = _object(text)
+    told = json_object(text)
     try:
         record = ConsumerRecord(**_known_of(ConsumerRecord, told))
         running = tuple(Running(**_known_of(Running, cast(dict, one))) for one in record.running)
         state = record.state if now - record.at <= MISSED * EVERY else GONE
         return changed(record, queues=tuple(map(str, record.queues)), running=running, state=state, known={})
-    except (AttributeError, TypeError, ValueError, OverflowError):
+    except UNREADABLE:
         return None
 
 
@@ -224,23 +225,11 @@ def give(store: BaseStore, name: str, order: Order) -> None:
 def order_of(text: bytes | None) -> Order:
     """The order in a fact; none if it cannot be read."""
     try:
-        order, by, at = json.loads(text or b"[]") or Order()
+        order, by, at = json_list(text) or Order()
         return Order(str(order), str(by), float(at))
-    except (TypeError, ValueError):
+    except UNREADABLE:
         return Order()
 
 
 def _names(text: bytes | None) -> list[str]:
-    try:
-        found = json.loads(text or b"[]")
-    except ValueError:
-        return []
-    return [str(name) for name in found] if isinstance(found, list) else []
-
-
-def _object(text: bytes | None) -> dict[str, Any]:
-    try:
-        found = json.loads(text or b"{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return [name for name in json_list(text) if isinstance(name, str)]

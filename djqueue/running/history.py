@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.registry import Runnable
 from djqueue.running.attempts import NOBODY, Attempt, why_cancelled
 from djqueue.running.describing import arguments_of, result_of
-from djqueue.utils import plain, tell
+from djqueue.utils import json_object, plain, tell
 
 logger = logging.getLogger(__name__)
 
@@ -123,10 +122,7 @@ def read(record: bytes) -> Ended:
 
 
 def _details(text: str) -> tuple[str, str]:
-    told: Any = None
-    with suppress(ValueError, RecursionError):
-        told = json.loads(text) if text else None
-    told = told if isinstance(told, dict) else {}
+    told = json_object(text)
     return plain(str(told.get("call", ""))), plain(str(told.get("value", "")))
 
 

@@ -12,6 +12,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
 from djqueue.flow.gates import LANE_SCHEDULED
 from djqueue.running.shared import change
+from djqueue.utils import UNREADABLE, json_list
 
 KEY = "pauses"
 QUEUE, COMMAND, SCHEDULE = KINDS = ("queue", "command", "schedule")
@@ -78,11 +79,7 @@ class Pauses:
     @classmethod
     def read(cls, text: bytes | None) -> Pauses:
         """The pauses in a fact, but for what cannot be read: anything that reaches the store may have written it."""
-        try:
-            found = json.loads(text or b"[]")
-        except (ValueError, RecursionError):
-            found = []
-        pauses = map(_pause_of, found if isinstance(found, list) else [])
+        pauses = map(_pause_of, json_list(text))
         return cls(one for one in pauses if one is not None)
 
 
@@ -92,7 +89,7 @@ def _pause_of(told: Any) -> Pause | None:
         words = {name: str(told[name]) for name in WORDS if name in told}
         until = told.get("until")
         return Pause(**words, since=float(told.get("since", 0.0)), until=None if until is None else float(until))
-    except (AttributeError, TypeError, ValueError):
+    except UNREADABLE:
         return None
 
 

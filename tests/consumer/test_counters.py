@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from djqueue import Consumer, Discard, queue_command
-from djqueue.consumer.counters import BOUNDS, LEASE_LOST, OTHER, Counts, Durations, SupervisedTotals, Totals
+from djqueue.consumer.counters import BOUNDS, LEASE_LOST, OTHER, Counters, Counts, Durations, SupervisedTotals, Totals
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, message_for, only, serving
+from tests.support.consumer import Gate, heard, message_for, only, serving
 
 gate = Gate()
 
@@ -42,6 +42,27 @@ def counted_of(attempts):
     consumer = Consumer(periodic=False)
     assert consumer.run(attempts) == 0
     return consumer.totals().counts
+
+
+@pytest.mark.backends("redis", "memory")
+def test_what_the_store_has_answered_is_final_though_it_cannot_be_counted(queue, monkeypatch, caplog):
+    """Of those that are done and of those that fail, which are settled with a claim and apart; and none is held on."""
+
+    def broken(self, settled):
+        raise MemoryError("no room to count")
+
+    monkeypatch.setattr(Counters, "add", broken)
+    work.enqueue_many([(number,) for number in range(30)])
+    fail()
+    with heard("lease_lost", "failed") as told, serving(drain=True) as beside:
+        eventually(lambda: [name for name, _ in told] == ["failed"])
+        assert beside.code() == 0
+    assert [name for name, _ in told] == ["failed"]
+    stats = queue.stats()
+    assert (stats.ready, stats.leased, len(queue.failed)) == (0, 0, 1)
+    texts = [record.getMessage() for record in caplog.records]
+    assert any("not counted" in text for text in texts)
+    assert not any("another consumer" in text or "failed (" in text for text in texts)
 
 
 @pytest.mark.backends("redis", "sqlite", "memory")

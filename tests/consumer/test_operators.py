@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from djqueue import operations, periodic_command, queue_command, queues
-from djqueue.consumer import operators
+from djqueue.backends.entries import _MARK, unpack
+from djqueue.consumer import operators, rates
 from djqueue.consumer.counters import Counters
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
@@ -14,12 +16,13 @@ from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.flow.limits import Concurrency
 from djqueue.messages.envelope import new_id
+from djqueue.operations.actions import KEY as ACTIONS
 from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.testing import eventually
 from djqueue.utils import clock as boot_clock
 from tests.support.clock import Clock
-from tests.support.consumer import away, heard, only, serving
+from tests.support.consumer import heard, only, serving
 from tests.support.fetcher import Bench
 
 ran = []
@@ -376,6 +379,51 @@ def test_no_schedule_ticks_before_it_is_known_what_is_paused(queue, clock):
     assert channels.is_schedule_paused(queue, "nightly") is False
 
 
+DEEP = b"[" * 100_000
+
+
+@MEMORY
+@pytest.mark.parametrize("text", [DEEP, b"[[[", b'["stop", "ada", 1' + b"0" * 400 + b"]"], ids=["deep", "cut", "large"])
+def test_facts_that_cannot_be_read_are_as_if_they_were_not_there(queue, clock, text):
+    consumer = Told()
+    channels = opened(queue, consumer)
+    clock.now += 1
+    tick(channels)
+    store = channels.channels[0].store
+    keys = [consumers.key_of(consumer.name), consumers.order_key_of(consumer.name), pauses.KEY, rates.INDEX, ACTIONS]
+    for key in [*keys, consumers.INDEX]:
+        store.put(key, text)
+    for _ in range(2):
+        clock.now += 6
+        tick(channels)
+    assert consumer.stops == 0
+    assert channels.may_claim(queue)
+    for key in keys:
+        store.put(key, text)
+    assert operations.consumers() == operations.pauses() == operations.actions() == []
+    assert unpack(f"{_MARK}{DEEP.decode()}\n").body
+    assert consumers.heard(store, [consumer.name]) == [0.0]
+
+
+@MEMORY
+def test_what_others_wrote_into_the_store_forges_no_line_of_the_log(queue, clock, caplog):
+    caplog.set_level("INFO")
+    consumer, forged = Told(), "ada\x1b[2J\nERROR all is lost"
+    channels = opened(queue, consumer)
+    tick(channels)
+    store = channels.channels[0].store
+    consumers.give(store, consumer.name, consumers.Order("quiet", forged, 1.0))
+    pauses.add(store, pauses.Pause(forged, forged, by=forged, why=forged), queue.now())
+    clock.now += 1
+    tick(channels)
+    store.drop(pauses.KEY)
+    clock.now += 1
+    tick(channels)
+    texts = [record.getMessage() for record in caplog.records]
+    assert sum("all is lost" in text for text in texts) == 3
+    assert all(text.isprintable() for text in texts)
+
+
 @MEMORY
 def test_a_pause_ends_by_itself(queue, clock):
     channels = opened(queue)
@@ -386,17 +434,64 @@ def test_a_pause_ends_by_itself(queue, clock):
     assert channels.may_claim(queue)
 
 
-@MEMORY
-def test_a_consumer_whose_store_says_nothing_claims_after_a_while(queue, clock, monkeypatch):
-    bench = Bench(queue)
-    work()
-    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
-    bench.operators._until = clock() + 5
-    monkeypatch.setattr(bench.operators.channels[0].store, "get_many", away)
-    with pytest.raises(ConnectionError):
-        tick(bench.operators)
-    assert bench.fetcher.tick() > 0
-    assert bench.ids() == set()
-    clock.now += 5
-    bench.fetcher.tick()
-    assert len(bench.ids()) == 1
+@pytest.fixture
+def facts_elsewhere(private_server, settings, monkeypatch):
+    """The server with the facts of the queue "mail"; both queues are on another."""
+    monkeypatch.setattr(operators, "FIRST_ANSWER", 0.5)
+    server, facts = private_server("redis"), private_server("redis")
+    queue = {"CLASS": "djqueue.backends.redis_backend.RedisBlockingQueue", "CONNECTION": server.url}
+    store = {"CLASS": "djqueue.backends.redis.store.RedisStore", "CONNECTION": f"{facts.url}?socket_timeout=0.5"}
+    settings.QUEUES = {"default": queue, "mail": queue | {"STORE": store}}
+    work.using(queue_name="mail")(1)
+    yield facts
+    facts.resume()
+    for alias in settings.QUEUES:
+        queues[alias].close()
+
+
+def warned(caplog):
+    """The queues from which nothing is claimed, as the log says, each time that it does."""
+    texts = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    return [text.split()[4].rstrip(":") for text in texts if text.startswith("Nothing is claimed")]
+
+
+@pytest.mark.slow
+@pytest.mark.server("redis")
+class TestUnknownPauses:
+    """A pause is usually made as something is wrong, so nothing is claimed until it is known what is paused."""
+
+    def test_nothing_is_claimed_from_a_queue_whose_store_does_not_say_what_is_paused(self, facts_elsewhere, caplog):
+        caplog.set_level("INFO")
+        operations.pause("queue", "mail", why="the mail server is out of order")
+        work(2)
+        facts_elsewhere.pause()
+        with serving() as beside:
+            eventually(lambda: "djqueue-controlchannel-default failed (3 in a row)" in caplog.text)
+            assert ran == [2]
+            eventually(lambda: len(warned(caplog)) > 1)
+            assert set(warned(caplog)) == {"mail"}
+            facts_elsewhere.resume()
+            eventually(lambda: [one for one in caplog.records if "is paused by" in one.getMessage()])
+            work(3)
+            eventually(lambda: 3 in ran)
+            assert ran == [2, 3]
+            operations.resume("queue", "mail")
+            eventually(lambda: 1 in ran)
+            assert beside.end() == 0
+
+    def test_a_drain_waits_and_runs_what_its_schedules_enqueue_then(self, facts_elsewhere, caplog):
+        with only(work):
+            tick = periodic_command(every=1800, queue_name="mail")(tick_to_drain)
+            hour_ago = datetime.now(UTC) - timedelta(hours=1)
+            queues["mail"].store.put(f"last:{tick.name}", hour_ago.isoformat().encode())
+            facts_elsewhere.pause()
+            with serving(drain=True, periodic=True) as beside:
+                eventually(lambda: "djqueue-controlchannel-default failed (3 in a row)" in caplog.text)
+                assert (ran, beside.future.done()) == ([], False)
+                facts_elsewhere.resume()
+                assert beside.code() == 0
+        assert set(ran) == {1, 2}
+
+
+def tick_to_drain():
+    ran.append(2)

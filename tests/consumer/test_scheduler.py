@@ -1,14 +1,16 @@
 """The schedule, one tick at a time, by the clock of the queue."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from djqueue import crontab, periodic_command, queues
+from djqueue import crontab, periodic_command, queue_command, queues, schedules
 from djqueue.consumer.scheduler import LONGEST_PAUSE, Scheduler
-from djqueue.testing import together
-from tests.support.consumer import away, only, run_one
+from djqueue.registry import registry
+from djqueue.testing import eventually, together
+from tests.support.consumer import away, only, run_one, serving
 
 ran = []
 
@@ -348,3 +350,82 @@ class TestClockChanges:
         caplog.clear()
         autumn = self.run_through(queue, clock, "2026-10-24 22:00:00", when, caplog, hours=5)
         assert autumn == ["00:15", "01:15", "02:15", "02:15", "03:15"]
+
+
+RARELY = {"month": 1, "day": 1, "hour": 0, "minute": 0}
+
+
+@queue_command
+def rare():
+    raise NotImplementedError
+
+
+def crontabs(count):
+    """So many periodic commands that are not due for long."""
+    found = []
+    with only():
+        for number in range(count):
+
+            def command():
+                raise NotImplementedError
+
+            command.__name__ = command.__qualname__ = f"command_{number}"
+            found.append(periodic_command(crontab(**RARELY))(command))
+    return found
+
+
+@pytest.fixture
+def redis(private_server, settings):
+    """A Redis of the test's own, which counts its commands; the default queue is there.
+
+    A schedule that was made at run time has the scheduler tick each second.
+    """
+    server = private_server("redis")
+    path = "djqueue.backends.redis_backend.RedisBlockingQueue"
+    settings.QUEUES = {"default": {"CLASS": path, "CONNECTION": server.url}}
+    schedules.add("rare", rare, crontab=crontab(**RARELY))
+    yield server
+    queues["default"].close()
+
+
+def commands_of(server):
+    """How many commands a Redis server has been sent."""
+    [line] = [line for line in server.ask("INFO", "stats").splitlines() if line.startswith("total_commands_processed")]
+    return int(line.partition(":")[2])
+
+
+@pytest.mark.server("redis")
+class TestRoundTrips:
+    """The store is asked for its time once in a tick, however many schedules there are."""
+
+    def cost_of_a_tick(self, server, count):
+        with only(rare, *crontabs(count)):
+            scheduler = Scheduler([queues["default"]])
+            scheduler.tick()  # asks for the last tick of each
+            before = commands_of(server)
+            for _ in range(10):
+                scheduler.tick()
+            return (commands_of(server) - before) / 10
+
+    def test_a_tick_costs_the_same_with_one_crontab_and_with_a_hundred(self, redis):
+        assert self.cost_of_a_tick(redis, 100) <= self.cost_of_a_tick(redis, 1) + 1
+
+    def idle_cost(self, server, count, seconds=3.0):
+        with only(rare, *crontabs(count)), serving(periodic=True) as beside:
+            marks = [f"last:{one.name}" for one in registry.periodic()]
+            eventually(lambda: beside.claims() and None not in queues["default"].store.get_many(marks))
+            before, began = commands_of(server), time.monotonic()
+            time.sleep(seconds)
+            return (commands_of(server) - before) / (time.monotonic() - began)
+
+    def test_an_idle_consumer_costs_the_same_with_one_crontab_and_with_a_hundred(self, redis):
+        assert self.idle_cost(redis, 100) <= self.idle_cost(redis, 1) + 5
+
+    @pytest.mark.backends("memory")
+    def test_a_store_that_is_out_of_reach_is_asked_once_in_a_tick(self, queue, monkeypatch):
+        asked = []
+        with only(*crontabs(100)):
+            scheduler = Scheduler([queue])
+            monkeypatch.setattr(queue, "now", lambda: asked.append(1) or away())
+            assert scheduler.guarded_tick() > 0
+        assert len(asked) == 1
