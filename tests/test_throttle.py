@@ -794,3 +794,18 @@ sys.exit(script.main())
 def test_the_example_script_dawdles_with_a_limit_of_one_too():
     code, said, wrong = ended("-c", DAWDLING.format(folder=str(SCRIPT.parent)))
     assert (code, said.splitlines()[-2:], wrong) == (0, ["dawdles True", "Finished"], "")
+
+
+# ---- what dead processes held
+
+
+def test_what_a_dead_loop_held_comes_first_when_the_throttle_opens(throttled, clock, monkeypatch):
+    monkeypatch.setattr("djqueue.backends.verbs.REAP_EVERY", 0.0)
+    queue = throttled(300, limit=1, window=10)
+    queue.push("lost", priority=10)
+    assert queue.take(lease=1)[1] == "lost"
+    clock.now += 5
+    assert (queue.take(), queue.refusal.reason) == ((None, None), "limited")
+    assert [record.entry.priority for record in queue.peek("ready", 1)] == [10]  # given back though it was refused
+    clock.now += 6
+    assert queue.pop() == "lost"

@@ -294,12 +294,13 @@ class QueueVerbs:
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, wait_for_work and claim again until ``wait`` seconds are over.
 
-        If there is nothing it reaps, at most once a second, so that custom loops take over from consumers that died.
-        While a throttle refuses it retries once a second, as the limit may change.
+        It reaps before it claims, at most once a second, so that custom loops take over from processes that died:
+        also with a backlog, and while a throttle refuses. Then it retries once a second, as the limit may change.
         """
         deadline = time.monotonic() + wait
         while True:
-            claimed = self._begin_lost(self._claim_or_take_over(limit, lease, owner))
+            self._reap_when_due()
+            claimed = self._begin_lost(self.claim(limit, lease, owner))
             left = deadline - time.monotonic()
             if claimed or left <= 0:
                 self._told.refusal = claimed.refusal
@@ -310,23 +311,19 @@ class QueueVerbs:
                 until_expiry = max(0.0, self._may_expire - time.monotonic())
                 self.wait_until(min(left, claimed.retry_after, until_expiry), self.poll)
 
-    def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
-        claimed = self.claim(limit, lease, owner)
-        is_empty = not claimed and claimed.retry_after > 0 and not claimed.reason
-        return self.claim(limit, lease, owner) if is_empty and self._reap_when_due() else claimed
-
-    def _reap_when_due(self) -> int:
-        """Reap, unless that was less than a second ago; how many leases ran out."""
+    def _reap_when_due(self) -> None:
+        """Reap, unless that was less than a second ago and gave back all that had run out."""
         now = time.monotonic()
         if now < self._reap_at:
-            return 0
+            return
         self._reap_at = self._may_expire = now + REAP_EVERY  # first: of several threads one does it
         reaped = self.reap(REAP_BATCH)
+        if reaped.count >= REAP_BATCH:
+            self._reap_at = now  # more may have run out
         self._may_expire = max(self._reap_at, time.monotonic() + reaped.next)
         if reaped.count:
             text = "%s: %d leases ran out; their holders died or lost touch"
             tell(logger, logging.WARNING, text, self.alias, reaped.count)
-        return reaped.count
 
     def _begin_lost(self, claimed: Claimed) -> Claimed:
         """Begin what was lost before: the caller of ``reserve`` runs it now."""
