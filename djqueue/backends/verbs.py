@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -507,6 +507,10 @@ class QueueVerbs:
     def check(self) -> list[CheckMessage]:
         """What is wrong with the server behind this queue, as Django check messages. Connects."""
         return []
+
+    def serving(self) -> AbstractContextManager[None]:
+        """Around what a consumer does: meanwhile a connection that was dropped silently is noticed, within seconds."""
+        return nullcontext()
 
     def close(self) -> None:
         """Give up the calling thread's connection, if it holds one."""
