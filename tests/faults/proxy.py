@@ -66,6 +66,11 @@ class Proxy:
         finally:
             self.losses.remove(fault)
 
+    def forget(self) -> None:
+        """Forget the connections that there are."""
+        for passage in list(self._passages):
+            passage.is_forgotten = True
+
     def close(self) -> None:
         """Cut all connections, and take no more."""
         with suppress(OSError):
@@ -100,7 +105,7 @@ class Passage:
         self._proxy, self._client, self._server = proxy, client, server
         self._request, self._judged = b"", []
         self._lost: Fault | None = None
-        self._moved, self._is_forgotten = time.monotonic(), False
+        self._moved, self.is_forgotten = time.monotonic(), False
 
     def open(self, on_end: Callable[["Passage"], object]) -> None:
         self._on_end = on_end
@@ -139,9 +144,9 @@ class Passage:
     def _remembered(self, all_chunks: Iterator[bytes]) -> Iterator[bytes]:
         for data in all_chunks:
             now = time.monotonic()
-            self._is_forgotten |= now - self._moved > self._proxy.forgets_after
+            self.is_forgotten |= now - self._moved > self._proxy.forgets_after
             self._moved = now
-            if not self._is_forgotten:
+            if not self.is_forgotten:
                 yield data
 
     def _met(self) -> Fault | None:

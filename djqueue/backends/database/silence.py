@@ -33,7 +33,7 @@ IDLE, BETWEEN, PROBES, UNACKNOWLEDGED = 0.4, 0.2, 2, 0.8
 LONG, EVERY = 0.3, 0.1
 """A statement that takes this part of the time is asked about. Parts of the time between two looks."""
 CONNECT = 5
-"""Seconds for the connection by which the thread asks."""
+"""Seconds for the connection by which the thread asks, and then for its answer."""
 OWN_OPTIONS = frozenset("keepalives keepalives_idle keepalives_interval keepalives_count tcp_user_timeout".split())
 """Options of a database by which a project chooses the time-outs of TCP: then they are left as they are."""
 
@@ -156,8 +156,7 @@ class Watch:
             one.cut, one.look_at = True, inf
             if one not in self.running:
                 return
-            with suppress(OSError), _socket_of(one.raw) as end:
-                end.shutdown(socket.SHUT_RDWR)
+            _shut_down(one.raw)
         text = "The database %r has answered, and no answer arrived: the connection was dropped and is replaced"
         tell(logger, logging.WARNING, text, one.alias)
 
@@ -195,12 +194,38 @@ def what_is_done(alias: str, raws: Sequence[Any]) -> list[tuple[bool, object]]:
     vendor, options = VENDORS[connection.vendor], connection.settings_dict["OPTIONS"]
     own = {key: value for key, value in options.items() if key != "pool"}
     connection.settings_dict = connection.settings_dict | {"OPTIONS": {"connect_timeout": CONNECT} | own}
-    with connection.cursor() as cursor:
+    with connection.cursor() as cursor, _answered(connection.connection):
         rows = _rows(connection, cursor, [connection.connection, *raws])
         if vendor.number(connection.connection) not in rows:
             return [(False, None)] * len(raws)
     known = [rows.get(vendor.number(raw), (vendor.idle, None)) for raw in raws]
     return [((what or "").startswith(vendor.idle), change) for what, change in known]
+
+
+@contextmanager
+def _answered(raw: Any) -> Iterator[None]:
+    """Cut the connection by which the thread asks, if no answer comes by that either."""
+    lock, is_over = threading.Lock(), False
+
+    def cut() -> None:
+        with lock:
+            if not is_over:
+                _shut_down(raw)
+
+    timer = threading.Timer(CONNECT, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with lock:  # until then its descriptor must not be closed
+            is_over = True
+
+
+def _shut_down(raw: Any) -> None:
+    with suppress(OSError), _socket_of(raw) as end:
+        end.shutdown(socket.SHUT_RDWR)
 
 
 # ---- The time-outs of TCP

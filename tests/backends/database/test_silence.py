@@ -39,12 +39,31 @@ def test_a_statement_whose_answer_will_not_come_raises_and_the_next_is_answered(
     queue = again(queue, timeout=QUICK)
     with queue.serving():
         queue.now()
-        far.forgets_after = 0.0
+        far.forget()
         with pytest.raises(OperationalError):
             queue.now()
-        far.forgets_after = 60.0
         assert queue.now()
     assert "the connection was dropped and is replaced" in caplog.text
+
+
+@pytest.mark.backends("postgres")
+def test_who_asks_the_server_in_vain_asks_again(queue, far, monkeypatch):
+    monkeypatch.setattr(silence, "CONNECT", 1)
+    asked = silence._rows
+
+    def forgotten_once(*args):
+        monkeypatch.setattr(silence, "_rows", asked)
+        far.forget()
+        return asked(*args)
+
+    queue = again(queue, timeout=QUICK)
+    with queue.serving():
+        queue.now()
+        far.forget()
+        monkeypatch.setattr(silence, "_rows", forgotten_once)
+        with pytest.raises(OperationalError):
+            queue.now()
+    assert silence._rows is asked
 
 
 @pytest.mark.backends(*SERVERS)
