@@ -809,3 +809,17 @@ def test_what_a_dead_loop_held_comes_first_when_the_throttle_opens(throttled, cl
     assert [record.entry.priority for record in queue.peek("ready", 1)] == [10]  # given back though it was refused
     clock.now += 6
     assert queue.pop() == "lost"
+
+
+# ---- a store whose clock steps back
+
+
+def test_a_clock_that_steps_back_delays_what_is_throttled_by_that_step_and_a_window_at_most(throttled, clock):
+    queue = throttled(20, limit=5, window=5)
+    assert len(popped(queue)) == 5
+    clock.now -= 60
+    assert (popped(queue), queue.refusal.retry_after) == ([], pytest.approx(65))
+    clock.now += 64.9
+    assert popped(queue) == []
+    clock.now += 0.1
+    assert len(popped(queue)) == 5
