@@ -94,13 +94,15 @@ class QueueVerbs:
     _told: _Told
     _reap_at: float
     _may_expire: float
-    """When :meth:`reserve` may reap again, and when a lease may run out that it saw then (monotonic clock)."""
+    _empty_until: float
+    """When :meth:`reserve` may reap again, when a lease may run out that it saw then, and until
+    when an empty queue is not asked again (monotonic clock)."""
 
     def __new__(cls, *args: object, **options: object) -> Self:
         # Not in __init__, which a third party need not call, nor pass its own options to.
         queue = super().__new__(cls)
         queue._given = {name: value for name, value in options.items() if name not in ("name", "connection")}
-        queue._told, queue._reap_at, queue._may_expire = _Told(), -inf, -inf
+        queue._told, queue._reap_at, queue._may_expire, queue._empty_until = _Told(), -inf, -inf, -inf
         return queue
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -299,8 +301,7 @@ class QueueVerbs:
         """
         deadline = time.monotonic() + wait
         while True:
-            self._reap_when_due()
-            claimed = self._begin_lost(self.claim(limit, lease, owner))
+            claimed = self._begin_lost(self._claim_or_take_over(limit, lease, owner))
             left = deadline - time.monotonic()
             if claimed or left <= 0:
                 self._told.refusal = claimed.refusal
@@ -311,11 +312,21 @@ class QueueVerbs:
                 until_expiry = max(0.0, self._may_expire - time.monotonic())
                 self.wait_until(min(left, claimed.retry_after, until_expiry), self.poll)
 
-    def _reap_when_due(self) -> None:
-        """Reap, unless that was less than a second ago and gave back all that had run out."""
+    def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
+        """Reap if that is due and claim; if nothing is there, and the last time something was, reap once more."""
         now = time.monotonic()
-        if now < self._reap_at:
-            return
+        if is_due := now >= self._reap_at:
+            self._reap(now)
+        claimed = self.claim(limit, lease, owner)
+        if claimed or claimed.reason or not claimed.retry_after:
+            return claimed
+        was_found, self._empty_until = now >= self._empty_until, max(self._empty_until, now + REAP_EVERY)
+        if was_found and not is_due:
+            self._reap(now)
+            claimed = self.claim(limit, lease, owner)
+        return claimed
+
+    def _reap(self, now: float) -> None:
         self._reap_at = self._may_expire = now + REAP_EVERY  # first: of several threads one does it
         reaped = self.reap(REAP_BATCH)
         if reaped.count >= REAP_BATCH:
@@ -542,7 +553,7 @@ class QueueVerbs:
     def _sibling(self, backend: type[QueueVerbs], name: str, **options: object) -> Self:
         """A queue of another name, made by the ``__init__`` of ``backend``: a subclass's ``__init__`` may differ."""
         other = copy(self)
-        other._told, other._reap_at, other._may_expire = _Told(), -inf, -inf
+        other._told, other._reap_at, other._may_expire, other._empty_until = _Told(), -inf, -inf, -inf
         for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
             delattr(other, attribute)
         backend.__init__(other, name, self.connection, **options)
