@@ -437,3 +437,12 @@ def _code_of(error: BaseException | None) -> int:
         return (error.code or 0) & 0xFF
     print(error.code, file=sys.stderr)
     return 1
+
+
+def descriptor_of(raw: object) -> int | None:
+    """The descriptor of the socket to a server; None for a closed connection, and for SQLite, which has no socket."""
+    fileno = getattr(raw, "fileno", None) or getattr(getattr(raw, "_sock", None), "fileno", None)
+    try:
+        return None if fileno is None or (number := fileno()) < 0 else number
+    except Exception:  # each driver has its own for what is closed
+        return None

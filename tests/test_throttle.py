@@ -804,3 +804,30 @@ sys.exit(script.main())
 def test_the_example_script_dawdles_with_a_limit_of_one_too():
     code, said, wrong = ended("-c", DAWDLING.format(folder=str(SCRIPT.parent)))
     assert (code, said.splitlines()[-2:], wrong) == (0, ["dawdles True", "Finished"], "")
+
+
+# ---- what dead processes held
+
+
+def test_what_a_dead_loop_held_comes_first_when_the_throttle_opens(throttled, clock, monkeypatch):
+    monkeypatch.setattr("djqueue.backends.verbs.REAP_EVERY", 0.0)
+    queue = throttled(300, limit=1, window=10)
+    queue.push("lost", priority=10)
+    assert queue.take(lease=1)[1] == "lost"
+    clock.now += 5
+    assert (queue.take(), queue.refusal.reason) == ((None, None), "limited")
+    assert [record.entry.priority for record in queue.peek("ready", 1)] == [10]  # given back though it was refused
+    clock.now += 6
+    assert queue.pop() == "lost"
+
+
+# ---- a store whose clock steps back
+
+
+def test_a_clock_that_steps_back_delays_what_is_throttled_by_that_step_and_a_window_at_most(throttled, clock):
+    queue = throttled(20, limit=5, window=5)
+    assert len(popped(queue)) == 5
+    clock.now -= 60
+    assert (popped(queue), queue.refusal.retry_after) == ([], pytest.approx(65))
+    clock.now += 65
+    assert len(popped(queue)) == 5

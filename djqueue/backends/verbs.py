@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -94,13 +94,15 @@ class QueueVerbs:
     _told: _Told
     _reap_at: float
     _may_expire: float
-    """When :meth:`reserve` may reap again, and when a lease may run out that it saw then (monotonic clock)."""
+    _empty_until: float
+    """When :meth:`reserve` may reap again, when a lease may run out that it saw then, and until
+    when an empty queue is not asked again (monotonic clock)."""
 
     def __new__(cls, *args: object, **options: object) -> Self:
         # Not in __init__, which a third party need not call, nor pass its own options to.
         queue = super().__new__(cls)
         queue._given = {name: value for name, value in options.items() if name not in ("name", "connection")}
-        queue._told, queue._reap_at, queue._may_expire = _Told(), -inf, -inf
+        queue._told, queue._reap_at, queue._may_expire, queue._empty_until = _Told(), -inf, -inf, -inf
         return queue
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -294,8 +296,8 @@ class QueueVerbs:
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
         """Claim; while there is nothing, wait_for_work and claim again until ``wait`` seconds are over.
 
-        If there is nothing it reaps, at most once a second, so that custom loops take over from consumers that died.
-        While a throttle refuses it retries once a second, as the limit may change.
+        It reaps before it claims, at most once a second, so that custom loops take over from processes that died:
+        also with a backlog, and while a throttle refuses. Then it retries once a second, as the limit may change.
         """
         deadline = time.monotonic() + wait
         while True:
@@ -311,22 +313,28 @@ class QueueVerbs:
                 self.wait_until(min(left, claimed.retry_after, until_expiry), self.poll)
 
     def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
-        claimed = self.claim(limit, lease, owner)
-        is_empty = not claimed and claimed.retry_after > 0 and not claimed.reason
-        return self.claim(limit, lease, owner) if is_empty and self._reap_when_due() else claimed
-
-    def _reap_when_due(self) -> int:
-        """Reap, unless that was less than a second ago; how many leases ran out."""
+        """Reap if that is due and claim; if nothing is there, and the last time something was, reap once more."""
         now = time.monotonic()
-        if now < self._reap_at:
-            return 0
+        if is_due := now >= self._reap_at:
+            self._reap(now)
+        claimed = self.claim(limit, lease, owner)
+        if claimed or claimed.reason or not claimed.retry_after:
+            return claimed
+        was_found, self._empty_until = now >= self._empty_until, max(self._empty_until, now + REAP_EVERY)
+        if was_found and not is_due:
+            self._reap(now)
+            claimed = self.claim(limit, lease, owner)
+        return claimed
+
+    def _reap(self, now: float) -> None:
         self._reap_at = self._may_expire = now + REAP_EVERY  # first: of several threads one does it
         reaped = self.reap(REAP_BATCH)
+        if reaped.count >= REAP_BATCH:
+            self._reap_at = now  # more may have run out
         self._may_expire = max(self._reap_at, time.monotonic() + reaped.next)
         if reaped.count:
             text = "%s: %d leases ran out; their holders died or lost touch"
             tell(logger, logging.WARNING, text, self.alias, reaped.count)
-        return reaped.count
 
     def _begin_lost(self, claimed: Claimed) -> Claimed:
         """Begin what was lost before: the caller of ``reserve`` runs it now."""
@@ -511,6 +519,10 @@ class QueueVerbs:
         """What is wrong with the server behind this queue, as Django check messages. Connects."""
         return []
 
+    def serving(self) -> AbstractContextManager[None]:
+        """Around what a consumer does: meanwhile a connection that was dropped silently is noticed, within seconds."""
+        return nullcontext()
+
     def close(self) -> None:
         """Give up the calling thread's connection, if it holds one."""
 
@@ -541,7 +553,7 @@ class QueueVerbs:
     def _sibling(self, backend: type[QueueVerbs], name: str, **options: object) -> Self:
         """A queue of another name, made by the ``__init__`` of ``backend``: a subclass's ``__init__`` may differ."""
         other = copy(self)
-        other._told, other._reap_at, other._may_expire = _Told(), -inf, -inf
+        other._told, other._reap_at, other._may_expire, other._empty_until = _Told(), -inf, -inf, -inf
         for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
             delattr(other, attribute)
         backend.__init__(other, name, self.connection, **options)

@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from math import inf
 from operator import attrgetter
@@ -114,7 +114,10 @@ class Consumer:
         self._refuse_transactions()
         self.reporter.begin()
         try:
-            return self._serve(limit)
+            with ExitStack() as serving:
+                for queue in self.queues:
+                    serving.enter_context(queue.serving())
+                return self._serve(limit)
         finally:
             self.reporter.end()
 

@@ -14,7 +14,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from djqueue.utils import tell
+from djqueue.utils import descriptor_of, tell
 
 logger = logging.getLogger(__name__)
 
@@ -98,22 +98,13 @@ def drop(connection: BaseDatabaseWrapper) -> None:
 def _leave_all() -> None:
     ours = connections.all(initialized_only=True)
     for connection in list(_opened_anywhere):
-        if (descriptor := _descriptor_of(connection.connection)) is not None:
+        if (descriptor := descriptor_of(connection.connection)) is not None:
             _left.append(connection.connection)
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, descriptor)
             os.close(nowhere)
             if connection in ours:
                 del connections[connection.alias]  # the next statement of the child opens one of its own
-
-
-def _descriptor_of(raw: object) -> int | None:
-    """The descriptor of the socket to a server; None for a closed connection, and for SQLite, which has no socket."""
-    fileno = getattr(raw, "fileno", None) or getattr(getattr(raw, "_sock", None), "fileno", None)
-    try:
-        return None if fileno is None or (number := fileno()) < 0 else number
-    except Exception:  # each driver has its own for what is closed
-        return None
 
 
 os.register_at_fork(after_in_child=_leave_all)

@@ -7,6 +7,7 @@ common. Whoever speaks through it is told its address; who speaks to the server 
 import random
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class Proxy:
     def __init__(self, server: Address):
         self.server = server
         self.losses: list[Fault] = []
+        self.forgets_after = inf
+        """Seconds without a byte after which a connection is forgotten: what comes by it is acknowledged and lost."""
         self._passages: set[Passage] = set()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=200)
         self.port: int = self._listener.getsockname()[1]
@@ -62,6 +65,11 @@ class Proxy:
             yield fault
         finally:
             self.losses.remove(fault)
+
+    def forget(self) -> None:
+        """Forget the connections that there are."""
+        for passage in list(self._passages):
+            passage.is_forgotten = True
 
     def close(self) -> None:
         """Cut all connections, and take no more."""
@@ -97,6 +105,7 @@ class Passage:
         self._proxy, self._client, self._server = proxy, client, server
         self._request, self._judged = b"", []
         self._lost: Fault | None = None
+        self._moved, self.is_forgotten = time.monotonic(), False
 
     def open(self, on_end: Callable[["Passage"], object]) -> None:
         self._on_end = on_end
@@ -119,18 +128,26 @@ class Passage:
             self.cut()
 
     def _pass_requests(self) -> None:
-        for data in chunks(self._client):
+        for data in self._remembered(chunks(self._client)):
             self._request += data
             self._lost = self._lost or self._met()
             self._server.sendall(data)
 
     def _pass_answers(self) -> None:
-        for data in chunks(self._server):
+        for data in self._remembered(chunks(self._server)):
             if self._lost:
                 self._lose(self._lost)
                 return
             self._request, self._judged = b"", []
             self._client.sendall(data)
+
+    def _remembered(self, all_chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for data in all_chunks:
+            now = time.monotonic()
+            self.is_forgotten |= now - self._moved > self._proxy.forgets_after
+            self._moved = now
+            if not self.is_forgotten:
+                yield data
 
     def _met(self) -> Fault | None:
         """The first fault that happens to this request; each is asked once, when the request has its texts."""

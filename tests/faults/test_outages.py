@@ -25,13 +25,13 @@ PATHS = {
 ENGINES = {"postgres": "django.db.backends.postgresql", "mariadb": "django.db.backends.mysql"}
 
 
-def database_site(make_site, server) -> dict:
+def database_site(make_site, server, **queue) -> dict:
     name, user, host = {
         "postgres": ("postgres", "djqueue", server.folder),
         "mariadb": ("djqueue", "root", server.folder / "sock"),
     }[server.kind]
     database = {"ENGINE": ENGINES[server.kind], "NAME": name, "USER": user, "HOST": str(host)}
-    config = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
+    config = {"CLASS": "djqueue.backends.database.DatabaseQueue", **queue}
     site = make_site({"default": config}, INSTALLED_APPS=APPS, DATABASES={"default": database})
     site.run("migrate", "-v", 0)
     return site

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
 from django.db import DatabaseError, NotSupportedError, connections
 
+from djqueue.backends.database.silence import VENDORS, is_pooled, tcp_options
 from djqueue.exceptions import InvalidQueueError
 from djqueue.models import QueueFact, QueueHistory, QueueLane, QueueMessage, QueueTicket
+from djqueue.utils import seconds
 
 FLOORS = {"postgresql": (14,), "mariadb": (10, 6), "sqlite": (3, 35)}
 TABLES = QueueMessage, QueueLane, QueueTicket, QueueFact, QueueHistory
@@ -107,6 +110,36 @@ def check_notify(alias: str, notify: bool | str | None) -> Iterator[CheckMessage
         if (vendor := connections[name].vendor) != "postgresql":
             message = f"OPTIONS['NOTIFY'] of a queue needs PostgreSQL; the database {name!r} is {vendor}."
             yield Warning(message, hint="Remove it: the queue is polled.", id="djqueue.W207")
+
+
+def known_timeout(timeout: object) -> float | None:
+    """The option TIMEOUT of a queue. Raises InvalidQueueError."""
+    try:
+        return None if timeout is None else seconds(timeout, "OPTIONS['TIMEOUT']", least=1)
+    except (TypeError, ValueError) as error:
+        raise InvalidQueueError(f"{error}; None switches it off.") from None
+
+
+def check_timeout(alias: str, timeout: float | None, is_given: bool) -> Iterator[CheckMessage]:
+    """The option TIMEOUT, where dropped connections are noticed late or never. Connects if it was given."""
+    connection = connections[alias]
+    if timeout is None or connection.vendor not in VENDORS:
+        if is_given and timeout is not None:
+            message = f"OPTIONS['TIMEOUT'] of a queue means nothing: the database {alias!r} is {connection.vendor}."
+            yield Warning(message, hint="Remove it.", id="djqueue.W208")
+        return
+    late = f"Connections to the database {alias!r} that a firewall has dropped are noticed late"
+    if str(connection.settings_dict["OPTIONS"].get("keepalives", 1)) == "0":
+        yield Warning(
+            f"{late}: its keepalives are off.", hint="Remove 'keepalives' from its OPTIONS.", id="djqueue.W208"
+        )
+    if is_given and (lacking := [name for name in tcp_options(timeout) if not hasattr(socket, name)]):
+        hint = "Run consumers on Linux, or remove TIMEOUT from OPTIONS of the queue."
+        yield Warning(f"{late}: this platform has no {', '.join(lacking)}.", hint=hint, id="djqueue.W208")
+    if is_given and is_pooled(alias):
+        hint = "Connect directly, by an alias of the queue's own, or remove TIMEOUT from OPTIONS of the queue."
+        message = f"{late} if their packets are acknowledged: a pooler stands between."
+        yield Warning(message, hint=hint, id="djqueue.W208")
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -14,12 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from math import inf
 from typing import Any
 
 from django.db import connections
 
+from djqueue.backends.database.silence import asking
 from djqueue.backends.database.sql.postgresql import NOT_LISTENING, bucket_of, listening
 from djqueue.messages.failures import text_of
 from djqueue.utils import tell
@@ -41,11 +42,15 @@ LONGEST_PAUSE = 300.0
 """Seconds between two tries to listen, at most."""
 PARAMETERS = {
     "application_name": "djqueue listener",
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
+    "connect_timeout": 5,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 8000,
 }
-"""Of the connection, unless OPTIONS of the database say otherwise: it is idle, so a break has to be looked for."""
+"""Of the connection, unless OPTIONS of the database say otherwise: it is idle, so a break must be checked for."""
+PROBE_EVERY = 5.0
+"""Seconds without a notification after which the server is asked for an answer."""
 
 
 class NotDelivered(Exception):
@@ -202,18 +207,27 @@ class Listener:
                     event.set()
 
     def _serve(self, connection: Any, arrived: Arrivals) -> None:
+        heard = time.monotonic()
         while self._is_needed():
             self._listen(connection)
             if self._failures:
                 tell(logger, logging.INFO, "database %s: notifications arrive now", self._database)
                 self._failures = 0
             for queue in arrived.after(UNUSED_FOR / 2):
+                heard = time.monotonic()
                 self._notify(queue)
+            if time.monotonic() - heard > PROBE_EVERY:
+                self._execute(connection, "SELECT 1")
+                heard = time.monotonic()
             if self._unused > UNUSED:
                 with self._lock:
                     self._since.clear()
-                connection.execute(NOT_LISTENING)
+                self._execute(connection, NOT_LISTENING)
                 self._unused = 0
+
+    def _execute(self, connection: Any, sql: str) -> None:
+        with asking(self._through, connection) or nullcontext():
+            connection.execute(sql)
 
     def _is_needed(self) -> bool:
         with self._lock:
@@ -230,7 +244,7 @@ class Listener:
             quiet = time.monotonic() < self._quiet_until
             wanted = {bucket_of(queue) for counts in self._waiters.values() for queue in counts}
         if not quiet and not wanted <= self._since.keys():
-            connection.execute(listening(sorted(wanted - self._since.keys())))
+            self._execute(connection, listening(sorted(wanted - self._since.keys())))
             with self._lock:
                 self._since |= dict.fromkeys(wanted - self._since.keys(), time.monotonic())
                 for event in self._waiters:
@@ -264,7 +278,7 @@ class Subscription:
     """The notifications for one queue, as each of its threads has seen them."""
 
     def __init__(self, queue: str, database: str, through: str):
-        self._queue, self._key = queue, (database, through)
+        self._queue, self._key, self.through = queue, (database, through), through
         self._seen = threading.local()
 
     @property

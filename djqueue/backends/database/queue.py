@@ -12,8 +12,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
 from itertools import islice
 from math import inf
@@ -59,6 +60,7 @@ from djqueue.backends.database.rows import (
     token_of,
 )
 from djqueue.backends.database.session import Database
+from djqueue.backends.database.silence import TIMEOUT, watch
 from djqueue.backends.database.sql.dialect import (
     CAP,
     FLUSHED,
@@ -123,13 +125,14 @@ class DatabaseQueue(LeasedQueue):
     completed entries are kept and refused; without either they are forgotten at once. With ``remember_done`` alone
     100,000 are kept. With ``lifo``, entries in no lane leave in the reverse order of arrival at equal priority.
     ``notify``, on PostgreSQL: whether consumers that wait are notified of work, or the alias by which they listen.
+    ``timeout`` (seconds or a timedelta): within which a consumer notices that a connection was dropped; None: never.
 
     Raises InvalidQueueError if there is no such alias, the name is too long or an option cannot be. Does not connect.
     """
 
     settles_with_claim = True
     features = FEATURES
-    options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO", "NOTIFY"})
+    options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO", "NOTIFY", "TIMEOUT"})
     on_commit = None
     bytes_at_once = BATCH_BYTES
 
@@ -141,9 +144,10 @@ class DatabaseQueue(LeasedQueue):
         keep_done: int | None = None,
         lifo: bool = False,
         notify: bool | str | None = None,
+        timeout: float | timedelta | None = TIMEOUT,
     ):
         super().__init__(name, connection)
-        self.database = alias_of(connection)
+        self.database, self._timeout = alias_of(connection), checks.known_timeout(timeout)
         self._notify = checks.known_notify(notify)
         if len(self.base_name) > LONGEST_NAME:
             raise InvalidQueueError(f"The queue NAME {name!r} is too long: it may have {LONGEST_NAME} characters.")
@@ -487,7 +491,11 @@ class DatabaseQueue(LeasedQueue):
         return f"{connection.vendor} database {settings['NAME']}{host} ({self.database})"
 
     def check(self) -> list[CheckMessage]:
-        return [*checks.check(self._db.alias, in_use=True), *checks.check_notify(self._db.alias, self._notify)]
+        return [*checks.check(self._db.alias, in_use=True), *self._check_options()]
+
+    def _check_options(self) -> Iterator[CheckMessage]:
+        yield from checks.check_notify(self._db.alias, self._notify)
+        yield from checks.check_timeout(self._db.alias, self._timeout, is_given="timeout" in self._given)
 
     def close(self) -> None:
         """Close the calling thread's connection, unless a transaction is open on it."""
@@ -495,6 +503,10 @@ class DatabaseQueue(LeasedQueue):
             self._subscription.listener.close()
         if not joined(connections[self.database]):
             connections[self.database].close()
+
+    def serving(self) -> AbstractContextManager[None]:
+        aliases = {self._db.alias, self._subscription.through}
+        return nullcontext() if self._timeout is None else watch.serving(aliases, self._timeout)
 
     @property
     def _counter(self) -> str:

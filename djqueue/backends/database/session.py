@@ -12,6 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from math import inf
 from typing import Any, NamedTuple, TypeVar
@@ -21,6 +22,7 @@ from django.apps import apps
 from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError, connections, models
 from django.db.backends.signals import connection_created
 
+from djqueue.backends.database.silence import asking
 from djqueue.backends.database.sql.dialect import Dialect, codes, joined
 from djqueue.backends.database.sql.mariadb import MariaDB
 from djqueue.backends.database.sql.postgresql import PostgreSQL
@@ -154,6 +156,7 @@ connection_created.connect(_created, dispatch_uid="djqueue.backends.database.ses
 
 # ---- Running a verb
 
+NOTHING: AbstractContextManager[None] = nullcontext()
 PAUSES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.8)
 """Upper bounds of the pauses, in seconds, after which a statement that met a deadlock is tried again."""
 
@@ -206,7 +209,7 @@ class Database:
 
     def _once(self, connection: Any, verb: Callable[..., T], args: tuple) -> T:
         try:
-            with connection.cursor() as cursor:
+            with connection.cursor() as cursor, asking(self.alias, connection.connection) or NOTHING:
                 return verb(self.sql(connection, cursor, self.queue, self.notifies), *args)
         except (OperationalError, InterfaceError, ProgrammingError) as error:
             told = in_our_words(connection, error)

@@ -152,6 +152,37 @@ class LoopContract(Contract):
             assert queue.now() - started < PATIENCE / 2
             queue.flush()
 
+    def test_a_loop_that_always_finds_something_takes_over_within_a_second_of_the_end_of_a_lease(self):
+        queue = self.queue("lease", "priority")
+        queue.push("lost", priority=10)
+        queue.push("other")
+        assert queue.take(lease=BRIEF)[1] == "lost"
+        ended = time.monotonic() + BRIEF
+
+        def found() -> bool:
+            lease, item = queue.take()
+            queue.release(lease)
+            return item == "lost"
+
+        eventually(found)
+        assert time.monotonic() - ended < PATIENCE / 4  # a second, and a slow machine
+
+    def test_a_loop_that_always_finds_something_takes_over_all_that_hundreds_have_left(self):
+        queue = self.queue("lease", "priority")
+        queue.push_many(["lost"] * 250, priority=10)
+        queue.push("other")
+        assert len(queue.take_many(250, lease=BRIEF)) == 250
+        started, found = time.monotonic(), []
+
+        def found_all() -> bool:
+            taken = queue.take_many(100)
+            found.extend(item for _, item in taken if item == "lost")
+            queue.release([lease for lease, item in taken if item == "other"])
+            return len(found) == 250
+
+        eventually(found_all)
+        assert time.monotonic() - started < PATIENCE / 4
+
     def test_who_reserves_or_reads_takes_over_what_was_claimed_by_the_dead(self):
         queue = self.queue("lease")
         made = put(queue, "work")

@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from zlib import crc32
 
-from django.db import DatabaseError, DataError
-
 from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
 from djqueue.backends.database.sql import prepared, text
 from djqueue.backends.database.sql.dialect import (
@@ -50,11 +48,18 @@ COUNTING = f"{text.INSERT_FACT} SELECT {{counter}}, '', NULL, count(*) FROM d HA
 """Counts the completed rows, which are the part ``d`` of a statement."""
 
 
-RECORDING = (
-    f"{text.INSERT_RECORDS} SELECT %(queue)s, NOW, %(count)s, %(first_id)s, %(last_id)s, %(records)s "
-    "WHERE 1 / ((SELECT count(*) FROM d) = %(number)s)::int = 1"
+HELD_ONLY = (
+    "SELECT string_agg(chr(10) || line, '') FROM unnest(string_to_array(substr(whole, 2), chr(10)), "
+    "%(recorded)s::bigint[]) x (line, seq) WHERE seq IN (SELECT seq FROM d)"
 )
-"""Keeps records, if all rows are in the part ``d`` of a statement. If some were not held it fails: 1 / 0."""
+"""The lines of those records whose rows are in the part ``d`` of a statement."""
+RECORDING = (
+    f"{text.INSERT_RECORDS} SELECT %(queue)s, NOW, %(count)s, %(first_id)s, %(last_id)s, records FROM (SELECT CASE "
+    f"WHEN (SELECT count(*) FROM d) = %(number)s THEN whole ELSE ({HELD_ONLY}) END AS records "
+    "FROM (SELECT %(records)s::text AS whole) r OFFSET 0) k WHERE records IS NOT NULL"
+)
+"""Keeps the records of the rows in the part ``d`` of a statement: all of them, unless some were not held. Then the
+count may be too high, and only trims the history a little early."""
 
 LANE_TYPES = ("bigint", "text", "int", "bigint", "bigint", "text", "text", "bigint", "int", "bigint")
 """Of WRITTEN."""
@@ -168,15 +173,6 @@ class PostgreSQL(Dialect):
         """A claim that promotes takes nothing, as in ``claim``. Here it is not repeated: after an error that ends only
         the second statement, the first would not say again what it completed."""
 
-        def settle(held: Sequence[tuple], ended: Sequence[tuple]) -> tuple[Collection[int] | None, ClaimResult]:
-            gone, taken = self._exchange(held, counter, ask, ended)
-            return {seq for seq, _ in held} if gone is None and len(held) < len(pairs) else gone, taken
-
-        return self.settled(pairs, ended, settle)
-
-    def _exchange(
-        self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ended: Sequence[tuple]
-    ) -> tuple[Collection[int] | None, ClaimResult]:
         seqs, _, tokens = held_arrays(pairs)
         sql = EXCHANGING[ask.lifo, ask.look, bool(ended)].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
         done = {"counter": counter, "number": len(pairs), "seqs": seqs, "tokens": tokens}
@@ -187,10 +183,7 @@ class PostgreSQL(Dialect):
         if self.joined:
             return 0, []
         sql = PAID[ask.lifo].replace("SINCE", str(payment.since)).replace("BEGUN", ask.begun)
-        try:
-            rows = self.rows(sql, ask._asdict() | payment._asdict())
-        except DataError:  # another transaction has one of them
-            return ask.limit, []
+        rows = self.rows(sql, ask._asdict() | payment._asdict())
         return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
 
     def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
@@ -293,13 +286,7 @@ class PostgreSQL(Dialect):
     def complete(
         self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
     ) -> Iterable[tuple]:
-
-        def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
-            return self._complete(pairs, finish, *self._keeping(len(pairs), kept, ended))
-
-        return self.settled(pairs, ended, settle)
-
-    def _complete(self, pairs: Sequence[tuple], finish: Completion, keeping: str, facts: list) -> Iterable[tuple]:
+        keeping, facts = self._keeping(len(pairs), kept, ended)
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m WHERE {HELD} RETURNING m.seq, m.id), c AS "
             f"({COUNTING.format(counter='%s')}), r AS "
@@ -308,13 +295,6 @@ class PostgreSQL(Dialect):
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
         return self.rows(sql, [*held_arrays(pairs), *params, *facts])
-
-    def not_all_held(self, error: DatabaseError) -> bool:
-        return isinstance(error, DataError)
-
-    def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
-        sql = f"SELECT m.seq FROM djqueue_message m WHERE {HELD} ORDER BY m.seq FOR UPDATE"
-        return {row[0] for row in self.rows(sql, held_arrays(pairs))}
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         sql = f"UPDATE djqueue_message m SET begun = 1 WHERE {HELD} AND {text.HOLDS} RETURNING m.seq"
@@ -328,12 +308,7 @@ class PostgreSQL(Dialect):
     def give_up(
         self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
     ) -> Iterable[tuple]:
-        def settle(said: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
-            return self._give_up(queue, change, said, *self._keeping(len(said), kept, ended))
-
-        return self.settled(said, ended, settle)
-
-    def _give_up(self, queue: str, change: str, said: Sequence[tuple], keeping: str, facts: list) -> Iterable[tuple]:
+        keeping, facts = self._keeping(len(said), kept, ended)
         rows, params = table(said, SAID_TYPES)
         notifying, own = self._notifying(queue == self.queue and any(row[DELAY] <= SOON for row in said))
         update = f"UPDATE djqueue_message m SET queue = %s, {change}"
@@ -383,7 +358,8 @@ def named_records(ended: Sequence[tuple]) -> dict[str, object]:
     """The parameters of RECORDING, but for the queue and the number of rows."""
     if not ended:
         return {}
-    return dict(zip(("count", "first_id", "last_id", "records"), records_of(ended), strict=True))
+    columns = dict(zip(("count", "first_id", "last_id", "records"), records_of(ended), strict=True))
+    return columns | {"recorded": numbers_array([seq for seq, *_ in ended])}
 
 
 def held_arrays(pairs: Sequence[tuple]) -> list[str]:
@@ -484,23 +460,24 @@ def _result_of(rows: Sequence[tuple], ask: ClaimRequest) -> ClaimResult:
 
 
 def paying(ready: str) -> str:
-    """If the fact changed a claim takes nothing. If it paid and is late or cannot have the entries, it fails: 1 / 0."""
+    """Writes nothing if the fact changed, if it is late behind the lock of the fact, or if it cannot have them all."""
     none_due = f"AND ({text.first_over(text.DELAYED, 1)}) IS NULL"
     return (
         f"WITH there AS MATERIALIZED ({ready.replace(' ORDER', f' {none_due} ORDER')}), "
-        "paid AS (UPDATE djqueue_fact SET value = %(value)s, until = NOW + %(keep)s "
+        "fact AS MATERIALIZED (SELECT name FROM djqueue_fact "
         f"WHERE name = %(key)s AND value = %(was)s AND {text.LIVING} AND NOW < SINCE + {STALE} "
-        "AND (SELECT count(*) FROM there) = %(limit)s RETURNING 1), "
-        "pick AS MATERIALIZED (SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM there)) "
-        f"AND state = 0 AND EXISTS (SELECT 1 FROM paid) AND {INSTANT} < SINCE + {LATE} {SKIPPING}), "
-        f"{GOT} SELECT (SELECT count(*) FROM there), "
-        "1 / ((SELECT count(*) FROM got) = %(limit)s * (SELECT count(*) FROM paid))::int, got.* "
-        "FROM (SELECT 1) one LEFT JOIN got ON true"
+        "AND (SELECT count(*) FROM there) = %(limit)s FOR UPDATE), "
+        "held AS MATERIALIZED (SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM there)) "
+        f"AND state = 0 AND EXISTS (SELECT 1 FROM fact) AND {INSTANT} < SINCE + {LATE} {SKIPPING}), "
+        "paid AS (UPDATE djqueue_fact SET value = %(value)s, until = NOW + %(keep)s "
+        "WHERE name = %(key)s AND (SELECT count(*) FROM held) = %(limit)s RETURNING 1), "
+        f"pick AS MATERIALIZED (SELECT seq FROM held WHERE EXISTS (SELECT 1 FROM paid)), {GOT} "
+        "SELECT (SELECT count(*) FROM there), got.* FROM (SELECT 1) one LEFT JOIN got ON true"
     )
 
 
 STALE, LATE = 10_000, 20_000
 """µs after which what a rate limit was seen to have is not what leaves now, before and behind the lock."""
-PAID_FOR = 2
+PAID_FOR = 1
 """The number of columns before the columns of an entry."""
 PAID = {lifo: paying(ready) for lifo, ready in READY.items()}

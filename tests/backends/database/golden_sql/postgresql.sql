@@ -2070,8 +2070,16 @@ r AS (
 ),
 h AS (
     INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
-    SELECT %s, NOW, %s, %s, %s, %s
-    WHERE 1 / ((SELECT count(*) FROM d) = %s)::int = 1
+    SELECT %s, NOW, %s, %s, %s, records
+    FROM (
+        SELECT CASE WHEN (SELECT count(*) FROM d) = %s THEN whole ELSE (
+            SELECT string_agg(chr(10) || line, '')
+            FROM unnest(string_to_array(substr(whole, 2), chr(10)), %s::bigint[]) x (line, seq)
+            WHERE seq IN (SELECT seq FROM d)
+        ) END AS records
+        FROM (SELECT %s::text AS whole) r OFFSET 0
+    ) k
+    WHERE records IS NOT NULL
 )
 SELECT seq
 FROM d;
@@ -2080,15 +2088,6 @@ FROM d;
 -- history: complete what is not all held
 
 -- WITH as in: history: complete
-BEGIN;
-SELECT m.seq
-FROM djqueue_message m
-WHERE m.seq = ANY(%s::bigint[])
-  AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE
-ORDER BY m.seq
-FOR UPDATE;
--- WITH as in: history: complete
-COMMIT;
 
 
 -- history: exchange
@@ -2111,8 +2110,16 @@ c AS (
 ),
 h AS (
     INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
-    SELECT %(queue)s, NOW, %(count)s, %(first_id)s, %(last_id)s, %(records)s
-    WHERE 1 / ((SELECT count(*) FROM d) = %(number)s)::int = 1
+    SELECT %(queue)s, NOW, %(count)s, %(first_id)s, %(last_id)s, records
+    FROM (
+        SELECT CASE WHEN (SELECT count(*) FROM d) = %(number)s THEN whole ELSE (
+            SELECT string_agg(chr(10) || line, '')
+            FROM unnest(string_to_array(substr(whole, 2), chr(10)), %(recorded)s::bigint[]) x (line, seq)
+            WHERE seq IN (SELECT seq FROM d)
+        ) END AS records
+        FROM (SELECT %(records)s::text AS whole) r OFFSET 0
+    ) k
+    WHERE records IS NOT NULL
 ),
 due AS (
     UPDATE djqueue_message
@@ -2214,8 +2221,16 @@ WITH d AS (
 ),
 h AS (
     INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
-    SELECT %s, NOW, %s, %s, %s, %s
-    WHERE 1 / ((SELECT count(*) FROM d) = %s)::int = 1
+    SELECT %s, NOW, %s, %s, %s, records
+    FROM (
+        SELECT CASE WHEN (SELECT count(*) FROM d) = %s THEN whole ELSE (
+            SELECT string_agg(chr(10) || line, '')
+            FROM unnest(string_to_array(substr(whole, 2), chr(10)), %s::bigint[]) x (line, seq)
+            WHERE seq IN (SELECT seq FROM d)
+        ) END AS records
+        FROM (SELECT %s::text AS whole) r OFFSET 0
+    ) k
+    WHERE records IS NOT NULL
 )
 SELECT seq
 FROM d;
