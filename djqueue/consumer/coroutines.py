@@ -90,7 +90,7 @@ class Coroutines(Member):
             self.loop.call_soon_threadsafe(self._start_task, held, begun)
 
     def _start_task(self, held: Held, begun: Begun) -> None:
-        name = f"{plain(held.lease.entry.command)} (message {plain(held.lease.entry.id)})"
+        name = _name(held.lease.entry.command, held.lease.entry.id)
         task = self.loop.create_task(self._run(held, begun), name=name, context=begun.context)
         self._tasks[task] = held
         task.add_done_callback(self._tasks.pop)
@@ -107,7 +107,7 @@ class Coroutines(Member):
 
     async def _verdict(self, held: Held, begun: Begun) -> Verdict:
         entry = held.lease.entry
-        name = f"{plain(entry.command)} (message {plain(entry.id)})"
+        name = _name(entry.command, entry.id)
         self._users[held] = user = self.threads.user(name, begun.control, log_extra(held.queue.alias, entry))
         try:
             verdict = await run_begun(begun, user)
@@ -123,7 +123,7 @@ class Coroutines(Member):
         return StackSummary.extract(_frames_of(None if task is None else task.get_coro()))
 
     def where_is(self, held: Held) -> str:
-        """The traceback of what a message does: of what blocks the loop, of its function in a thread, or where it waits."""
+        """The traceback of what a message does: in the loop that it blocks, in a thread, or where it waits."""
         if self.is_blocked:
             return self.where()
         user = self._users.get(held)
@@ -153,9 +153,7 @@ class Coroutines(Member):
     def await_(self, coroutine: Any) -> object:
         """Run a coroutine of another thread on this loop, and wait for it."""
         message = current_message()
-        user = self.threads.user(
-            "Something" if message is None else f"{plain(message.command)} (message {plain(message.id)})"
-        )
+        user = self.threads.user("Something" if message is None else _name(message.command, message.id))
         return asyncio.run_coroutine_threadsafe(_await_as(user, coroutine), self.loop).result()
 
     # ---- A coroutine that blocks stops all of them
@@ -180,6 +178,10 @@ class Coroutines(Member):
     def _answer(self) -> None:
         self._asked = None
         self.move()
+
+
+def _name(command: str, id: str) -> str:
+    return f"{plain(command)} (message {plain(id)})"
 
 
 async def _await_as(user: User, coroutine: Any) -> object:
