@@ -171,9 +171,7 @@ class Threads:
         return len(self.left_behind)
 
     def lend(self, loan: Loan) -> None:
-        """Give it a thread, at once or when there is one."""
-        if self._closed:
-            raise RuntimeError("cannot schedule new futures after shutdown: the consumer stops")
+        """Give it a thread, at once or when there is one. None comes any more once the loop ends."""
         self._waiting.append(loan)
         self._hand_out()
 
