@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from threading import Event
-from typing import Self
+from typing import NamedTuple, Self
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
@@ -203,6 +204,17 @@ def _queue_of(held: Held) -> int:
     return id(held.queue)
 
 
+class _Limits(NamedTuple):
+    """The limits of time of a run that waits."""
+
+    since: float
+    """When it began to wait."""
+    ends: float | None
+    """When it is given up."""
+    when: float | None
+    """When it is cancelled, by the clock of the event loop."""
+
+
 class ConsumerControl(Control):
     """Answers the questions of a command at once, from what the consumer knows."""
 
@@ -219,6 +231,8 @@ class ConsumerControl(Control):
         self.queue, self.lease, self._held, self.owner = held.queue, held.lease, held, owner
         self._channel, self._shorten, self.patience = control_channel, shorten, patience
         self._counted, self._left = held.lease, held.since
+        self._limits: _Limits | None = None
+        """Its limits of time, while they stand still."""
 
     def begin(self, policy: Policy) -> None:
         if not self._held.lease.begun:
@@ -229,6 +243,33 @@ class ConsumerControl(Control):
         if policy.time_limit is not None:
             grace = seconds(conf.get("QUEUE_TIME_LIMIT_GRACE"), "QUEUE_TIME_LIMIT_GRACE")
             self._held.ends = clock() + policy.time_limit + grace
+
+    def wait(self) -> None:
+        if self._limits is None:
+            held, timeout = self._held, self.timeout
+            self._limits = _Limits(clock(), held.ends, None if timeout is None else timeout.when())
+            if held.ends is not None:
+                held.ends = inf
+            self._cancel_at(None)
+
+    def go_on(self) -> None:
+        if self._limits is not None:
+            (since, ends, when), self._limits = self._limits, None
+            waited = clock() - since
+            self._held.waited += waited
+            if ends is not None:
+                self._held.ends = ends + waited
+            if when is not None:
+                self._cancel_at(when + waited)
+
+    def _cancel_at(self, when: float | None) -> None:
+        if self.timeout is not None:
+            with suppress(RuntimeError):  # it is over
+                self.timeout.reschedule(when)
+
+    @property
+    def waited(self) -> float:  # type: ignore[override]
+        return self._held.waited + (0.0 if self._limits is None else clock() - self._limits.since)
 
     @property
     def started(self) -> float:

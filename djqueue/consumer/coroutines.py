@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
+import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from traceback import StackSummary
 from types import FrameType
 from typing import Any
 
-from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
-from django.db import connections
-
-from djqueue.consumer.database_connections import mend_connections
+from djqueue.backends.entries import log_extra
 from djqueue.consumer.in_flight import Held
 from djqueue.consumer.loop import Member
+from djqueue.consumer.loop_threads import LoopThreads, User
 from djqueue.messages.failures import release
 from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.running.context import current_message
 from djqueue.running.executor import Begun, run_begun
 from djqueue.utils import clock, plain, tell
 
@@ -43,7 +40,10 @@ class Coroutines(Member):
         self.limit = limit
         self.loop = asyncio.new_event_loop()
         self._places = threading.Semaphore(limit)
-        self._threads = DatabaseThreads(threads)
+        self.threads = LoopThreads(self.loop, threads, self.starvation)
+        self._users: dict[Held, User] = {}
+        self._left: set[Held] = set()
+        """Messages that were given up, and whose coroutines still run."""
         self._finish = finish
         self._tasks: dict[asyncio.Task[None], Held] = {}
         self._asked: float | None = None
@@ -66,7 +66,7 @@ class Coroutines(Member):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.loop.shutdown_asyncgens()
-        self._threads.close()
+        self.threads.close()
 
     def stop(self) -> None:
         """Cancel what still runs, and end."""
@@ -90,7 +90,7 @@ class Coroutines(Member):
             self.loop.call_soon_threadsafe(self._start_task, held, begun)
 
     def _start_task(self, held: Held, begun: Begun) -> None:
-        name = f"{plain(held.lease.entry.command)} (message {plain(held.lease.entry.id)})"
+        name = _name(held.lease.entry.command, held.lease.entry.id)
         task = self.loop.create_task(self._run(held, begun), name=name, context=begun.context)
         self._tasks[task] = held
         task.add_done_callback(self._tasks.pop)
@@ -98,16 +98,21 @@ class Coroutines(Member):
     async def _run(self, held: Held, begun: Begun) -> None:
         verdict = Verdict(Outcome.INTERRUPTED, "the consumer stopped while it ran")
         try:
-            verdict = await self._verdict(begun)
+            verdict = await self._verdict(held, begun)
         finally:
-            self.give_place()
+            if held not in self._left:
+                self.give_place()
+            self._left.discard(held)
             self._finish(held, verdict)
 
-    async def _verdict(self, begun: Begun) -> Verdict:
-        with self._threads.for_this_task() as thread:
-            verdict = await run_begun(begun)
-            if thread.is_used:
-                await sync_to_async(mend_connections)()
+    async def _verdict(self, held: Held, begun: Begun) -> Verdict:
+        entry = held.lease.entry
+        name = _name(entry.command, entry.id)
+        self._users[held] = user = self.threads.user(name, begun.control, log_extra(held.queue.alias, entry))
+        try:
+            verdict = await run_begun(begun, user)
+        finally:
+            del self._users[held]
         if verdict.exception is not None:
             release([verdict.exception])  # now, as its frames may hold much memory
         return verdict
@@ -117,9 +122,39 @@ class Coroutines(Member):
         task = next((task for task, one in self._tasks.copy().items() if one is held), None)
         return StackSummary.extract(_frames_of(None if task is None else task.get_coro()))
 
+    def where_is(self, held: Held) -> str:
+        """The traceback of what a message does: in the loop that it blocks, in a thread, or where it waits."""
+        if self.is_blocked:
+            return self.where()
+        user = self._users.get(held)
+        return (user.where() if user is not None else "") or "".join(traceback.format_list(self.stack_of(held)))
+
+    def leave_behind(self, held: Held) -> None:
+        """Go on without what a message that was given up does here: its place and its threads are free for others."""
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._leave_behind, held)
+
+    def _leave_behind(self, held: Held) -> None:
+        task = next((task for task, one in self._tasks.items() if one is held), None)
+        if task is None or held in self._left:
+            return
+        self._left.add(held)
+        self.give_place()
+        if (user := self._users.get(held)) is not None:
+            user.leave_behind()
+        task.cancel()
+
+    @property
+    def stuck(self) -> int:
+        """How many coroutines or threads do not end, if only a new process can go on."""
+        left = len(self._left)
+        return max(self.threads.stuck, left if left >= self.limit else 0, int(self.is_stuck))
+
     def await_(self, coroutine: Any) -> object:
         """Run a coroutine of another thread on this loop, and wait for it."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+        message = current_message()
+        user = self.threads.user("Something" if message is None else _name(message.command, message.id))
+        return asyncio.run_coroutine_threadsafe(_await_as(user, coroutine), self.loop).result()
 
     # ---- A coroutine that blocks stops all of them
 
@@ -145,96 +180,17 @@ class Coroutines(Member):
         self.move()
 
 
+def _name(command: str, id: str) -> str:
+    return f"{plain(command)} (message {plain(id)})"
+
+
+async def _await_as(user: User, coroutine: Any) -> object:
+    async with user:
+        return await coroutine
+
+
 def _frames_of(coroutine: Any) -> Iterator[tuple[FrameType, int]]:
     """The frames of a coroutine and of those that it awaits; none of one that has ended meanwhile."""
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:
         yield frame, frame.f_lineno
         coroutine = coroutine.cr_await
-
-
-# ---- The threads in which async commands use the database
-
-
-class DatabaseThreads:
-    """A number of threads, each lent to one task at a time. Used from the thread of the event loop alone."""
-
-    def __init__(self, count: int):
-        self._free = [ThreadPoolExecutor(1, f"djqueue-coroutines-database-{number}") for number in range(1, count + 1)]
-        self._all = [*self._free]
-        self._waiting: deque[LentThread] = deque()
-
-    @contextmanager
-    def for_this_task(self) -> Iterator[LentThread]:
-        """Have ``sync_to_async`` in this task, and so Django's async ORM, use a thread of these."""
-        context, thread = ThreadSensitiveContext(), LentThread(self)
-        SyncToAsync.thread_sensitive_context.set(context)
-        SyncToAsync.context_to_thread_executor[context] = thread  # type: ignore[assignment]
-        try:
-            yield thread
-        finally:
-            del SyncToAsync.context_to_thread_executor[context]
-            thread.give_back()
-
-    def lend(self, thread: LentThread) -> None:
-        """Give it a thread, at once or when another task gives one back."""
-        if self._free:
-            thread.take(self._free.pop())
-        else:
-            self._waiting.append(thread)
-
-    def take_back(self, executor: ThreadPoolExecutor) -> None:
-        if self._waiting:
-            self._waiting.popleft().take(executor)
-        else:
-            self._free.append(executor)
-
-    def forget(self, thread: LentThread) -> None:
-        with suppress(ValueError):
-            self._waiting.remove(thread)
-
-    def close(self) -> None:
-        for executor in self._all:
-            executor.submit(connections.close_all)
-            executor.shutdown(wait=False)
-
-
-class LentThread(Executor):
-    """Runs the synchronous functions of one task in one thread, from when there is one."""
-
-    def __init__(self, threads: DatabaseThreads):
-        self._threads = threads
-        self._executor: ThreadPoolExecutor | None = None
-        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self.is_used = False
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self._calls.append((future, partial(fn, *args, **kwargs)))
-        if self._executor is not None:
-            self._executor.submit(self._call)
-        elif not self.is_used:
-            self.is_used = True
-            self._threads.lend(self)
-        return future
-
-    def take(self, executor: ThreadPoolExecutor) -> None:
-        self._executor = executor
-        for _ in [*self._calls]:
-            executor.submit(self._call)
-
-    def give_back(self) -> None:
-        if self._executor is not None:
-            self._threads.take_back(self._executor)
-        elif self.is_used:
-            self._threads.forget(self)
-
-    def _call(self) -> None:
-        future, call = self._calls.popleft()
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            value = call()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(value)

@@ -47,6 +47,8 @@ class Held:
     """The options of its message, once they are known."""
     ends: float | None = None
     """The moment at which it is given up, if it has a time limit."""
+    waited: float = 0.0
+    """For how many seconds it waited, once it ran, for a thread of the event loop."""
     reported: float = 0.0
     """When its progress was last taken to the store (monotonic)."""
     attempts: Sequence[Attempt] | None = None

@@ -36,7 +36,7 @@ class Observer:
         self._between: dict[Worker, tuple[int, float]] = {}
         """Workers that neither run a message nor wait for one: how many units they had finished, and since when."""
 
-    def look(self, members: Iterable[Member], in_flight: InFlight, left_behind: Iterable[Worker]) -> health.Report:
+    def look(self, members: Iterable[Member], in_flight: InFlight, left_behind: Iterable[Member]) -> health.Report:
         """What each thread does, and what runs since when."""
         now, live = time.monotonic(), [member for member in members if member.is_alive()]
         running = [held for held in in_flight if held.began is not None and held.verdict is None]

@@ -141,13 +141,14 @@ class Supervisor:
     @property
     def members(self) -> list[Member]:
         """All threads but those that were left behind."""
-        others = [] if self.coroutines is None else [self.coroutines]
+        others = [] if self.coroutines is None else [self.coroutines, *self.coroutines.threads.members]
         loops = *self.fetchers, *self.keepers, *self.settlers.loops, *self.duties.loops
         return [*loops, *self.pool.workers, *others]
 
     def details(self) -> Report:
         """How each thread fares."""
-        return self._observer.look(self.members, self.in_flight, self.pool.left_behind)
+        left = [] if self.coroutines is None else self.coroutines.threads.left_behind
+        return self._observer.look(self.members, self.in_flight, [*self.pool.left_behind, *left])
 
     @property
     def troubles(self) -> list[str]:
@@ -273,7 +274,7 @@ class Supervisor:
         worker, unit = left
         for one in unit:
             if one.began is not None and one.policy is not None:
-                self._judge_stuck(one, one.policy, clock() - one.began, worker)
+                self._judge_stuck(one, one.policy, clock() - one.began, worker.where())
             else:
                 verdict = Verdict(Outcome.RETURNED, "what ran before it does not end")
                 report(one.queue, one.lease, verdict)
@@ -282,22 +283,22 @@ class Supervisor:
     def _give_up_coroutine(self, held: Held, coroutines: Coroutines) -> None:
         """Settle a message as failed that blocks its event loop, or does not end when it is cancelled."""
         if held.policy is not None and held.began is not None:
-            self._judge_stuck(held, held.policy, clock() - held.began, coroutines)
+            self._judge_stuck(held, held.policy, clock() - held.began - held.waited, coroutines.where_is(held))
+        coroutines.leave_behind(held)
         coroutines.is_stuck = coroutines.is_blocked
 
     @property
     def stuck(self) -> int:
         """How many threads run what does not end, if only a new process can go on."""
-        if self.coroutines is not None and self.coroutines.is_stuck:
-            return self.pool.stuck + 1
-        return self.pool.stuck if self.pool.is_stuck else 0
+        coroutines = 0 if self.coroutines is None else self.coroutines.stuck
+        return coroutines + (self.pool.stuck if self.pool.is_stuck else 0)
 
-    def _judge_stuck(self, held: Held, policy: Policy, ran: float, worker: Member) -> None:
+    def _judge_stuck(self, held: Held, policy: Policy, ran: float, where: str) -> None:
         entry = held.lease.entry
         error = TimeLimitExceeded(
             f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit or ran:g} s, and does not end"
         )
-        error.add_note(f"It is here:\n{worker.where()}")
+        error.add_note(f"It is here:\n{where}")
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.command), plain(entry.id)
         tell(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))

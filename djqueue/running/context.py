@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
@@ -92,8 +93,19 @@ class Control:
         """Have the throttle count all of these messages from ``seconds`` later on; whether they may begin then."""
         return False
 
+    waited = 0.0
+    """Seconds for which it waited for a thread of the consumer: they do not count against its time limit."""
+    timeout: asyncio.Timeout | None = None
+    """What cancels it at its time limit, if it runs on the event loop of a consumer."""
+
     def describe(self, description: str) -> None:
         """Called with what the command says of its call, before it runs."""
+
+    def wait(self) -> None:
+        """Have its time limit stand still until :meth:`go_on`, while it waits for a thread of the consumer."""
+
+    def go_on(self) -> None:
+        """Have its time limit go on, as much later as it waited."""
 
     def begin(self, policy: Policy) -> None:
         """Called with the options of the message when it is about to run."""
@@ -171,7 +183,11 @@ class CurrentMessage:
     @property
     def remaining(self) -> float:
         """Seconds until its time limit; infinity without one, negative when it is over."""
-        return inf if self.time_limit is None else self.began + self.time_limit - time.monotonic()
+        return inf if self.time_limit is None else self.began + self._waited + self.time_limit - time.monotonic()
+
+    @property
+    def _waited(self) -> float:
+        return 0.0 if self.control is None else self.control.waited
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Report progress to the holders of the result. In a consumer this takes no time; the newest report counts."""
@@ -262,9 +278,11 @@ def enter(jobs: Sequence[Job]) -> None:
         _begin_in_time([job.control for job in jobs])
 
 
-async def acall(job: Job) -> Any:
-    """Call the async function of a command for a message that was entered."""
-    return await in_time(run_in_parent(job.command.func, *job.args, **job.kwargs), job.policy.time_limit)
+async def acall(job: Job, threads: AbstractAsyncContextManager[Any]) -> Any:
+    """Call the async function of a command for a message that was entered, with threads for what it calls."""
+    async with threads:
+        coroutine = run_in_parent(job.command.func, *job.args, **job.kwargs)
+        return await in_time(coroutine, job.policy.time_limit, job.control)
 
 
 def run_coroutine(await_: Awaiter, coroutine: Coroutine) -> Any:
@@ -312,10 +330,12 @@ async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | No
                 await sync_to_async(connections.close_all)()
 
 
-async def in_time(coroutine: Coroutine[Any, Any, Any], limit: float | None) -> Any:
-    """Await it, for up to ``limit`` seconds. Raises TimeLimitExceeded."""
+async def in_time(coroutine: Coroutine[Any, Any, Any], limit: float | None, control: Control | None = None) -> Any:
+    """Await it, for up to ``limit`` seconds, unless its control gives it more. Raises TimeLimitExceeded."""
     try:
         async with asyncio.timeout(limit) as timeout:
+            if control is not None:
+                control.timeout = timeout
             with ChildrenEnd():
                 return await coroutine
     except TimeoutError as error:

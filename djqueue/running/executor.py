@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
@@ -233,24 +233,24 @@ def begin(queue: BaseQueue, lease: Lease, control: Control) -> Begun | Verdict:
     return verdicts[0]
 
 
-async def run_begun(begun: Begun) -> Verdict:
-    """Run what :func:`begin` began, in a task of its context; a verdict."""
+async def run_begun(begun: Begun, threads: AbstractAsyncContextManager[Any]) -> Verdict:
+    """Run what :func:`begin` began, in a task of its context and with threads for what it calls; a verdict."""
     job = begun.job
     if (observer := _observer_of(job)) is not None:
-        verdicts = [await _run_observed(job, observer)]
+        verdicts = [await _run_observed(job, observer, threads)]
     else:
         try:
-            verdicts = [_done(job, await acall(job))]
+            verdicts = [_done(job, await acall(job, threads))]
         except BaseException as error:
             verdicts = [_failed(job, error)]
     _conclude(begun.queue, [begun.lease], [begun.control], copy_context(), [job], verdicts)
     return verdicts[0]
 
 
-async def _run_observed(job: Job, observer: Observer) -> Verdict:
+async def _run_observed(job: Job, observer: Observer, threads: AbstractAsyncContextManager[Any]) -> Verdict:
     """What :func:`run_begun` does, for a call through Django's tasks."""
     try:
-        verdict = _done(job, observer.returned(await acall(job)))
+        verdict = _done(job, observer.returned(await acall(job, threads)))
     except BaseException as error:
         verdict = _failed(job, error)
         await _tell_ended(observer, job, verdict)
@@ -302,7 +302,7 @@ def _tell_overrun(job: Job, verdict: Verdict) -> None:
     """Log a run that was longer than its time limit, unless it was stopped then, or was given up and logged so."""
     limit, entry = job.policy.time_limit or 0.0, job.entry
     is_told = issubclass(type(verdict.exception), TimeLimitExceeded) or job.control.given_up
-    if verdict.seconds > limit and not is_told:
+    if verdict.seconds - job.control.waited > limit and not is_told:
         text = "%s ran %.1f s, its time_limit is %g s: a function cannot be stopped, only an async one where it awaits"
         name, extra = plain(entry.command), log_extra(job.queue.alias, entry, event="overran")
         tell(logger, logging.WARNING, text, name, verdict.seconds, limit, extra=extra)

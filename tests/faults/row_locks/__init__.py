@@ -1,0 +1,1 @@
+"""An app of its own: async commands of which some wait for a row that another process has locked."""

@@ -1,0 +1,27 @@
+"""Async commands on one event loop that share the few threads in which they use the database."""
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from djqueue import queue_command
+from tests.app.models import Thing
+from tests.faults.ledger import record
+
+
+@queue_command(time_limit=2)
+async def change_row(alias, key):
+    record("start")
+    await Thing.objects.using(alias).filter(pk=key).aupdate(number=1)
+    record("end")
+
+
+@queue_command
+async def ask(alias):
+    record("start")
+    await sync_to_async(_select_one)(alias)
+    record("end")
+
+
+def _select_one(alias):
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT 1")
