@@ -5,7 +5,7 @@ import pytest
 from djqueue import queues
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.failures import errors_of
-from tests.faults.commands import die, die_by_abort, die_by_exit, work
+from tests.faults.commands import die, die_by_abort, die_by_exit, die_throttled, work
 from tests.faults.processes import OF_EACH_KIND, PATIENCE, STORES, at_rest, reasons, supervise
 from tests.support.backends import FULL
 
@@ -68,6 +68,18 @@ def ends_after_its_attempts(consumers, how, failed):
     assert poison.status == "failed"
     with pytest.raises(CommandFailed, match="worker died: 3 attempts never reported"):
         poison.get(timeout=20)
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends("redis", "sqlite")
+def test_what_is_throttled_and_kills_its_worker_takes_two_consumers_down_at_most(consumers):
+    good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    poison = die_throttled()
+    good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
+    consumers.ledger.wait_all("end", good, PATIENCE)
+    assert (starts(consumers, poison.id), len(deaths)) == (3, 2)
+    assert reasons() == {poison.id: reason(3, "SIGKILL")}
     assert consumers.stop() == [0]
 
 
