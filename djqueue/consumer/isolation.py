@@ -33,7 +33,7 @@ LENGTH = struct.Struct("!Q")
 READY, BEGINS = "ready", "begins"
 """Frames of the process: it is about to open the message; it is about to run the function, and waits for permission."""
 PERMISSION = struct.Struct("!d")
-"""Permits to run the function, until that moment of :func:`djqueue.utils.clock`. Before it is sent, nothing has started."""
+"""Permits to run the function, until that moment of :func:`djqueue.utils.clock`. Before it nothing has started."""
 SLOT = 1.0
 """Seconds by which a throttle counts a message later than now, again and again until it begins."""
 

@@ -220,7 +220,7 @@ LEAST_WAIT = 0.1
 _USUAL_BACKOFF = Backoff()
 LOST = "worker died"
 ALONE = 0
-"""The patience where what was lost once runs alone in its consumer: whatever the consumer died of then, nothing else ran."""
+"""The patience where what was lost once runs alone in its consumer: when the consumer died, nothing else ran."""
 MOST_ALONE = 2
 """Starts that may be lost there, unless the command's own ``max_lost`` says more."""
 """How the reason begins of a message that failed because its workers died."""

@@ -103,7 +103,8 @@ def test_in_a_program_of_ones_own_it_runs_alone_and_takes_two_consumers_down_at_
             assert len(deaths) <= 2
             program = embedded(consumers.site)
         time.sleep(0.02)
-    assert (deaths, starts(consumers, poison.id), most_lost) == ([7, 7], 2, 1)
+    assert (deaths, starts(consumers, poison.id)) == ([7, 7], 2)
+    assert most_lost <= 1  # a start that was over soon was not noted
     assert reasons() == {poison.id: "worker died: 2 attempts never reported"}
     assert at_rest().done == len(good)
     program.term()
