@@ -233,7 +233,5 @@ class TestSuspects:
             gate.open()
             assert consumer.code() == 0
         assert (numbers(), numbers(None)) == ([0, 1, 2], [9])
-        assert [about["reason"] for _, about in told] == [
-            "a suspect is claimed alone",
-            *["a suspect is to run alone"] * 2,
-        ]
+        reasons = [about["reason"] for _, about in told]
+        assert reasons[:3] == ["a suspect is claimed alone", *["a suspect is to run alone"] * 2]
