@@ -15,16 +15,17 @@ import sys
 import threading
 import traceback
 from dataclasses import replace
+from math import inf
 from queue import SimpleQueue
 from typing import IO, Any
 
 import django
 
-from djqueue.consumer.isolation import BEGINS, GO, LENGTH, READY, ChildInput, ChildOutput
+from djqueue.consumer.isolation import BEGINS, LENGTH, PERMISSION, READY, ChildInput, ChildOutput
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
-from djqueue.utils import handle_signals
+from djqueue.utils import clock, handle_signals
 
 STDIN = 0
 
@@ -84,7 +85,12 @@ def _run(given: ChildInput, writer: FrameWriter) -> None:
         owner = given.owner
 
         def begin(self, policy: Policy) -> None:
-            _await_permission(writer)
+            self.begins_by = _await_permission(writer)
+            self.throttled = self.begins_by < inf
+
+        @property
+        def late(self) -> float:
+            return max(0.0, clock() - self.begins_by)
 
         def touch(self, seconds: float) -> bool:
             return True  # the parent extends it
@@ -99,15 +105,18 @@ def _run(given: ChildInput, writer: FrameWriter) -> None:
     writer.tell(_output_of(execute(queue, given.lease, control=control)))
 
 
-def _await_permission(writer: FrameWriter) -> None:
+def _await_permission(writer: FrameWriter) -> float:
+    """Wait until the function may be called; until when it may."""
     try:
         writer.tell(BEGINS)
         word = _next_input()
     except BrokenPipeError:
         word = b""
-    if word != GO:  # the parent is gone
+    if len(word) != PERMISSION.size:  # the parent is gone
         os._exit(1)
     threading.Thread(target=_end_with_parent, name="djqueue-parent", daemon=True).start()
+    [begins_by] = PERMISSION.unpack(word)
+    return begins_by
 
 
 def _next_input() -> bytes:

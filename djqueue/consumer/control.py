@@ -164,18 +164,19 @@ class ControlChannels(PerServer[ControlChannel]):
         servers: Iterable[Sequence[BaseQueue]],
         in_flight: InFlight,
         shorten: Callable[[], None],
-        patience: int,
+        patience_for: Callable[[BaseQueue], int],
         owner: str = "",
         operators: OperatorChannels | None = None,
     ):
         operators = operators or OperatorChannels()
         super().__init__(servers, lambda queues: ControlChannel(queues, in_flight, operators.first_of(queues)))
         self._shorten = shorten
-        self._patience = patience
+        self._patience_for = patience_for
         self._owner = owner
 
     def control(self, held: Held) -> ConsumerControl:
-        return ConsumerControl(held, self.of(held.queue), self._shorten, self._patience, self._owner)
+        patience = self._patience_for(held.queue)
+        return ConsumerControl(held, self.of(held.queue), self._shorten, patience, self._owner)
 
     def saw_through(self, held: Held) -> None:
         self.of(held.queue).saw_through(held)
@@ -311,9 +312,13 @@ class ConsumerControl(Control):
         return Gate.read(gate).margin if gate else inf
 
     @property
+    def begins_by(self) -> float:  # type: ignore[override]
+        return self._left + PROMPT * self._margin
+
+    @property
     def late(self) -> float:
-        waited = clock() - self._left
-        return waited if waited > PROMPT * self._margin else 0.0
+        now = clock()
+        return now - self._left if now > self.begins_by else 0.0
 
     def defer(self, controls: Sequence[Self], seconds: float) -> bool:
         asked = clock()

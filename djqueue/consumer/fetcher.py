@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -117,44 +117,84 @@ class PutOff:
 
 
 class Quarantine:
-    """An entry that was lost once is a *suspect*: it may have killed its worker.
+    """Where messages run alone that were lost once and cannot run in a process of their own: *suspects*.
 
-    It is claimed alone, so that this process holds no other waiting entry while it runs, and only one suspect of this
-    process runs at a time. So no other entry is lost together with a suspect more than once.
+    What kills its process kills nothing else then. Before a suspect is claimed, all other messages of this process end
+    and are settled, or SUSPECT_PATIENCE passes: what still runs then runs on. While it runs nothing is claimed.
     """
 
-    def __init__(self, in_flight: InFlight):
+    def __init__(self, in_flight: InFlight, queues: Sequence[BaseQueue]):
         self._in_flight = in_flight
+        self._queues = {id(queue) for queue in queues}
+        """The queues whose suspects run here."""
         self._lock = threading.Lock()
         self._suspect: Held | None = None
-        self.cautious = False
-        """Whether suspects were claimed with other entries: the next claim takes one entry only."""
+        self._ended: float | None = None
+        """When the suspect was first seen to have ended, until the store has taken that."""
+        self._fetcher: Fetcher | None = None
+        """The one that has met a suspect: it alone claims, and one entry at most."""
+        self._since = 0.0
+        """When it met that."""
 
-    @property
-    def occupied(self) -> bool:
-        """Whether a suspect is not settled: if the next one killed the process, this one would count as lost too."""
-        return self._suspect is not None and self._suspect in self._in_flight
+    def suspects(self, queue: BaseQueue, held: Sequence[Held]) -> list[Held]:
+        """Which of these entries of a queue may run only alone."""
+        return [one for one in held if one.suspect] if id(queue) in self._queues else []
 
     @property
     def awaited(self) -> bool:
         """Whether a suspect waits for all other messages of this process."""
-        return self.occupied and self._suspect is not None and self._suspect.began is None
+        return self._fetcher is not None
+
+    def most(self, fetcher: Fetcher) -> float:
+        """How many entries a fetcher may claim now, as far as suspects decide."""
+        if self._is_occupied():
+            return 0
+        if self._fetcher is None:
+            return inf
+        return int(self._fetcher is fetcher and self._may_begin())
+
+    def await_(self, fetcher: Fetcher) -> None:
+        """A fetcher has met a suspect: claim nothing until the other messages of this process have ended."""
+        with self._lock:
+            if self._fetcher is None or self._fetcher is fetcher:
+                self._fetcher, self._since = fetcher, clock()
+
+    def stop_awaiting(self, fetcher: Fetcher, before: float = inf) -> None:
+        """A fetcher has claimed after its wait, or cannot claim; unless it has met a suspect again since."""
+        with self._lock:
+            if self._fetcher is fetcher and self._since < before:
+                self._fetcher = None
 
     def admit(self, suspect: Held) -> bool:
+        """Whether a suspect may run now. If so, nothing else is begun until it is settled."""
         with self._lock:
-            if self.occupied:
+            if self._is_occupied() or not self._may_begin(suspect):
                 return False
-            self._suspect = suspect
+            self._suspect, self._ended = suspect, None
             return True
 
-    def since(self) -> float:
-        """When the latest suspect was claimed."""
-        return 0.0 if self._suspect is None else self._suspect.since
+    def shuts_out(self, held: Held) -> bool:
+        """Whether a message may not begin now as a suspect runs."""
+        return self._is_occupied() and held is not self._suspect
 
-    def alone(self) -> bool:
-        """Whether all other held messages run: those that wait, or are not settled, would be lost with the suspect."""
-        others = (held for held in self._in_flight if held is not self._suspect)
-        return all(held.began is not None and held.verdict is None for held in others)
+    def _is_occupied(self) -> bool:
+        """Whether a suspect is not settled: what began now could be lost with it.
+
+        If the store does not take its end, other messages begin all the same after a while.
+        """
+        suspect = self._suspect
+        if suspect is None or suspect not in self._in_flight:
+            return False
+        if suspect.verdict is None:
+            return True
+        if self._ended is None:
+            self._ended = clock()
+        return clock() - self._ended < SUSPECT_PATIENCE
+
+    def _may_begin(self, suspect: Held | None = None) -> bool:
+        """Whether a suspect may begin: it is alone, or has waited for the others for long enough."""
+        is_alone = all(held is suspect for held in self._in_flight)
+        return is_alone or (self._fetcher is not None and clock() - self._since > SUSPECT_PATIENCE)
 
 
 NAP_SLICE = 0.5  # seconds: how late a stop may be noticed
@@ -166,9 +206,7 @@ PUT_OFF_RATE = 200  # a second: of very many messages of paused commands, a fetc
 SHORTEST_PAUSED, LONGEST_PAUSED = 1.0, 30.0  # seconds that a message of a paused command is put off
 LEAST_PAUSED = 0.1  # seconds that it is put off though the pause ends sooner
 STALE = 1.0  # seconds after which a message that no worker began goes back to the queue
-SUSPECT_WAIT = 0.05  # seconds that other work waits for a suspect to end
-SUSPECT_PAUSE = 1.0  # most seconds that a suspect waits for another one, or for other held messages to be settled
-LOOK = 0.002  # seconds between two looks at other threads
+SUSPECT_PATIENCE = 10.0  # most seconds that a suspect waits for running messages, or these for the end of one to settle
 LONGEST_UNSETTLED = 0.05  # seconds for which what is done may wait for the next claim
 PRESENTLY = 0.01  # seconds: an entry that can be claimed within this time is there, but another process is claiming it
 UNANSWERED = 1.0  # seconds: if a claim takes longer to fail, its server is away, and so are the server's other queues
@@ -182,8 +220,7 @@ class Parts:
     in_flight: InFlight
     settlers: Settlers
     run_limit: RunLimit
-    quarantine: Quarantine | None
-    """Runs messages with which a worker has died apart from all others; None if each runs in a process of its own."""
+    quarantine: Quarantine
     owner: str
     lease: float | None = None
     operators: OperatorChannels = field(default_factory=OperatorChannels)
@@ -222,8 +259,13 @@ class Fetcher(Loop):
         """When the first queue was asked in this tick."""
         self._answers = False
         """Whether a store has answered the latest claim."""
+        self._taken: list[Held] = []
+        """What was claimed and is not with the pool yet; it goes back if a step between the two raises."""
+        self._unpaid = 0
+        """How many of those are not charged to the run limit."""
 
     def tick(self) -> float:
+        self._put_back_untaken()
         self._is_to_look.clear()
         self._note_unknown()
         self._open = [queue for queue in self._queues if self._parts.operators.may_claim(queue)]
@@ -266,6 +308,7 @@ class Fetcher(Loop):
     def _tick(self) -> None:
         self._put_off.promote_resumed()
         if not self._open:
+            self._parts.quarantine.stop_awaiting(self)
             self._rest()
             return
         limit = self._parts.run_limit.take(self._wanted())
@@ -273,7 +316,11 @@ class Fetcher(Loop):
             self._await_room()
             return
         self._asked = inf
-        claims = self._claim(limit)
+        began = clock()
+        try:
+            claims = self._claim(limit)
+        finally:
+            self._parts.quarantine.stop_awaiting(self, began)
         self._answers = True  # now, as the rest of a tick may be a long pause
         if any(claims):
             self.dry = None
@@ -325,6 +372,8 @@ class Fetcher(Loop):
         Some backends received entries while they slept, which no claim has taken yet.
         """
         self._await_completed(False)
+        self._parts.quarantine.stop_awaiting(self)
+        self._put_back_untaken()
         for queue in self._queues:
             with suppress(Exception):
                 queue.close()
@@ -333,8 +382,8 @@ class Fetcher(Loop):
         pool = self._parts.pool
         pool.room.clear()
         self._ahead, self._idle = self._prefetch.measure(time.monotonic()), pool.idle
-        if (quarantine := self._parts.quarantine) is not None and (quarantine.occupied or quarantine.cautious):
-            return self._idle if quarantine.occupied else min(1, self._idle)
+        if (most := self._parts.quarantine.most(self)) < inf:
+            return min(int(most), self._idle)
         if pool.ahead > self._ahead // 2 or len(self._parts.settlers) > UNSETTLED:
             return 0
         half = (self._ahead + 1) // 2  # the store looks for one while the workers run the other
@@ -439,9 +488,11 @@ class Fetcher(Loop):
         if logger.isEnabledFor(logging.DEBUG):
             about = {"event": "claimed", "queue": queue.alias, "count": len(claimed)}
             tell(logger, logging.DEBUG, "%s: claimed %d", queue.alias, len(claimed), extra=about)
-        taken = self._parts.in_flight.take(queue, claimed, asked)
-        held = self._without_begun(taken)
-        surplus -= len(taken) - len(held)
+        self._unpaid = surplus
+        self._taken = self._parts.in_flight.take(queue, claimed, asked)
+        held = self._without_begun(self._taken)
+        surplus -= len(self._taken) - len(held)
+        self._unpaid = 0
         if surplus > 0:
             self._untried(held[-surplus:], "the limit is reached")
             del held[-surplus:]
@@ -452,13 +503,21 @@ class Fetcher(Loop):
         note_cancelled(queue, held)
         if self.stopped:
             self._put_back(held, "the consumer stops")
-        elif self._parts.quarantine is None:
-            self._submit(held)
-        elif any(one.suspect for one in held):
-            self._take_suspects(held, self._parts.quarantine)
         else:
-            self._parts.quarantine.cautious = False
-            self._submit(held)
+            self._submit(self._without_suspects(queue, held))
+        self._taken = []
+
+    def _put_back_untaken(self) -> None:
+        """Give back what was claimed when a step after that raised. That counts as no attempt."""
+        if not self._taken:
+            return
+        self.hand_back("it could not be given to a worker")
+        for one in self._taken:
+            if one.verdict is None and one.worker is None and one in self._parts.in_flight:
+                self._untried([one], "it could not be given to a worker")
+                self._parts.run_limit.give(int(self._unpaid <= 0))
+                self._unpaid -= 1
+        self._taken = []
 
     def _without_paused(self, queue: BaseQueue, unit: list[Held]) -> list[Held]:
         """The messages of a unit whose commands are not paused. The others go back, and what they hold up in a lane."""
@@ -497,25 +556,19 @@ class Fetcher(Loop):
     def _submit(self, held: list[Held]) -> None:
         self._parts.pool.submit(units_of(held), low_water=self._ahead // 2)
 
-    def _take_suspects(self, held: list[Held], quarantine: Quarantine) -> None:
-        if not quarantine.occupied and (len(held) > 1 or self._parts.pool.waiting):
-            quarantine.cautious = True
-            self.hand_back("a suspect is claimed alone")
-            self._put_back(held, "a suspect is claimed alone")
-        elif len(held) == 1 and quarantine.admit(held[0]):
-            self._await_completed(False)  # what is done must be settled before the suspect runs
-            self._await(quarantine.alone, SUSPECT_PAUSE)
-            self._submit(held)
-            self._await(lambda: not quarantine.occupied, SUSPECT_WAIT)
-        else:
-            pause = min(SUSPECT_PAUSE, clock() - quarantine.since())
-            self._put_back([one for one in held if one.suspect], "another suspect runs", pause)
-            self._submit([one for one in held if not one.suspect])
-
-    def _await(self, condition: Callable[[], bool], seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while not condition() and time.monotonic() < until and not self._stopped.wait(LOOK):
-            pass
+    def _without_suspects(self, queue: BaseQueue, held: list[Held]) -> list[Held]:
+        """What may begin now: what is before a suspect, or one that is alone. The rest goes back to its place."""
+        quarantine = self._parts.quarantine
+        suspects = quarantine.suspects(queue, held)
+        if suspects and not (len(held) == 1 and quarantine.admit(held[0])):
+            quarantine.await_(self)
+            place = held.index(suspects[0])
+            self._put_back(held[place:], "a suspect is claimed alone")
+            held = held[:place]
+        if held and quarantine.shuts_out(held[0]):
+            self._put_back(held, "a suspect runs alone")
+            return []
+        return held
 
     def _put_back(self, held: list[Held], reason: str, delay: float = 0.0) -> None:
         self._untried(held, reason, delay)

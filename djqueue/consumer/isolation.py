@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import select
+import selectors
 import signal
 import struct
 import subprocess
@@ -16,13 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
+from djqueue.backends.base import BaseQueue
 from djqueue.consumer.in_flight import Held, reported
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
 from djqueue.policies.policy import Policy
 from djqueue.running.context import Control, open_entry
-from djqueue.running.executor import declared, note_attempts
+from djqueue.running.executor import LATE, declared, note_attempts
 from djqueue.running.instruments import Lost, instruments
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
@@ -30,13 +31,19 @@ LEAVING = 5.0  # seconds for the process to end by itself once it has told its v
 LENGTH = struct.Struct("!Q")
 """Before each frame that the process sends: its length in bytes."""
 READY, BEGINS = "ready", "begins"
-"""Frames of the process: it is about to open the message; it is about to run the function, and waits for GO."""
-GO = b"go"
-"""The permission to run the function: until it is sent, nothing has started."""
+"""Frames of the process: it is about to open the message; it is about to run the function, and waits for permission."""
+PERMISSION = struct.Struct("!d")
+"""Permits to run the function, until that moment of :func:`djqueue.utils.clock`. Before it nothing has started."""
+SLOT = 1.0
+"""Seconds by which a throttle counts a message later than now, again and again until it begins."""
 
 
 class ChildDied(Exception):
     """The process ended before it sent its verdict; the text describes how."""
+
+
+class SlotLost(Exception):
+    """The throttle counts the message no more, so that it must not begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +76,14 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
-def run_isolated(held: Held, control: Control) -> Verdict | None:
-    """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None.
+def is_reachable(queue: BaseQueue) -> bool:
+    """Whether another process can reach a queue, so that its messages can run there."""
+    return "durable" in queue.features
 
-    A throttled message is not: its slot would be over before a process has begun.
-    """
-    if "durable" not in held.queue.features or control.throttled:
+
+def run_isolated(held: Held, control: Control) -> Verdict | None:
+    """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None."""
+    if not is_reachable(held.queue):
         return None
     try:
         policy = declared(held.queue, held.lease)
@@ -85,6 +94,8 @@ def run_isolated(held: Held, control: Control) -> Verdict | None:
     try:
         with Child(held, control, policy) as child:
             return child.verdict()
+    except SlotLost:
+        return reported(held, LATE)
     except Exception as error:  # no process can be had, or the store does not answer
         return _not_begun(held, f"could not be run: {kind_of(error)}: {text_of(error)}")
 
@@ -99,6 +110,8 @@ class Child:
     def __init__(self, held: Held, control: Control, policy: Policy):
         self._held, self._control, self._policy = held, control, policy
         self._told_to_stop = False
+        if control.throttled:
+            self._keep_slot()
         self._began: float | None = None  # epoch seconds
         out, into = os.pipe()
         try:
@@ -111,6 +124,8 @@ class Child:
         assert self._process.stdin is not None  # it is a pipe
         self._input = self._process.stdin
         self._frames: IO[bytes] = os.fdopen(out, "rb", 0)
+        self._selector = selectors.PollSelector()  # takes any descriptor, and needs none for itself
+        self._selector.register(self._frames, selectors.EVENT_READ)
 
     def __enter__(self) -> Child:
         return self
@@ -132,6 +147,7 @@ class Child:
             self._process.wait()
         with suppress(OSError):
             self._input.close()
+        self._selector.close()
         self._frames.close()
 
     def verdict(self) -> Verdict:
@@ -148,8 +164,10 @@ class Child:
             if told == BEGINS:
                 note_attempts(held.queue, held.lease.entry, self._policy, self._control)
                 self._control.begin(self._policy)
+                if self._control.throttled:
+                    self._keep_slot()
                 self._began = time.time()
-                self._send(GO)
+                self._send(PERMISSION.pack(self._control.begins_by))
                 told = self._next()
             if told.exception is not None:
                 told.exception.__cause__ = RemoteTraceback(told.traceback)
@@ -203,11 +221,11 @@ class Child:
         found = b""
         while len(found) < size:
             self._look_after_it()
-            if select.select([self._frames], [], [], LOOK)[0]:
+            if self._selector.select(LOOK):
                 if not (more := self._frames.read(size - len(found))):
                     raise ChildDied(self._death())
                 found += more
-            elif self._process.poll() is not None and not select.select([self._frames], [], [], 0)[0]:
+            elif self._process.poll() is not None and not self._selector.select(0):
                 raise ChildDied(self._death())
         return found
 
@@ -218,6 +236,13 @@ class Child:
         elif self._control.stopping and not self._told_to_stop:
             self._told_to_stop = True
             self._process.send_signal(signal.SIGTERM)
+        if self._began is None and self._control.late:
+            self._keep_slot()
+
+    def _keep_slot(self) -> None:
+        """Have the throttle count the message from a later moment, as long as it has not begun. Raises SlotLost."""
+        if not self._control.defer([self._control], SLOT):
+            raise SlotLost
 
     def _death(self) -> str:
         """How the process ended; waits for its end, and kills it if that does not come."""

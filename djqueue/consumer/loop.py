@@ -357,7 +357,10 @@ class Options:
     drain: bool = False
     """Run all due messages, then end."""
     isolate: bool = False
-    """Run a message with which a worker has died in a process of its own, which loads the settings module anew."""
+    """Run a message with which workers have died in a process of its own, which loads the settings module again.
+
+    Without it, and for a queue that no other process can reach, such a message runs alone in the consumer.
+    """
     reap: bool = True
     """Give back leases that ran out, and prune what is old; of the consumers of a queue one has to."""
     alive: str | None = None

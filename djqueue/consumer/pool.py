@@ -195,9 +195,8 @@ class Worker(Member):
             mend_connections()
         first, controls = batch[0], [self._pool.control(held) for held in batch]
         try:
-            if first.suspect and len(batch) == 1 and self._pool.isolate is not None:
-                if (verdict := self._pool.isolate(first, controls[0])) is not None:
-                    return [verdict]
+            if len(batch) == 1 and (verdict := self._isolated(first, controls[0])) is not None:
+                return [verdict]
             verdicts = execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
         except BaseException as error:  # not of the command: execute_batch() judges those
             return _not_run(batch, error)
@@ -210,6 +209,12 @@ class Worker(Member):
             if verdict.exception is not None:
                 release([verdict.exception])  # now, as its frames may hold much memory
         return verdicts
+
+    def _isolated(self, held: Held, control: Control) -> Verdict | None:
+        """Run it in a process of its own if it is a suspect that is to run so; else None."""
+        if not held.suspect or self._pool.isolate is None:
+            return None
+        return self._pool.isolate(held, control)
 
     def _start(self, coroutines: Coroutines, held: Held) -> bool:
         """Begin a message that runs on the event loop; False if this thread was left behind meanwhile."""
@@ -413,10 +418,11 @@ class Pool:
         """Give units to the workers; :attr:`room` is set when no more than ``low_water`` are left."""
         self._low_water = low_water
         with self._lock:
-            self._handed += len(units)
-            crowded = self._undone > len(self.workers)  # then all go to the common inbox, even if a handler is kept
+            # If it is crowded all go to the common inbox, even if a handler is kept.
+            crowded = self._undone + len(units) > len(self.workers)
             for unit in units:
                 (self._inbox if crowded else self._affinity.inbox_of(unit, self._inbox)).put(unit)
+                self._handed += 1
             self._release_for_others()
 
     def take_back(self) -> list[list[Held]]:

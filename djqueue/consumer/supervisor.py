@@ -16,7 +16,7 @@ from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.counters import Counters
 from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.isolation import run_isolated
+from djqueue.consumer.isolation import is_reachable, run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.observer import Observer
@@ -27,7 +27,7 @@ from djqueue.consumer.settler import RunLimit, Settler, Settlers
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.health import Report
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.policies.policy import Policy
+from djqueue.policies.policy import ALONE, Policy
 from djqueue.running.executor import judged
 from djqueue.running.reporting import report
 from djqueue.utils import clock, plain, tell
@@ -107,11 +107,11 @@ class Supervisor:
         self.in_flight = InFlight(consumer.counters.add)
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
-        patience = PATIENCE if options.isolate else 1
+        self._isolates = options.isolate
         self.operators = OperatorChannels(consumer.state)
         self.operators.open(consumer.queues, consumer, self.in_flight, self._look_anew)
         self.control_channels = ControlChannels(
-            servers, self.in_flight, self._extend, patience, consumer.name, self.operators
+            servers, self.in_flight, self._extend, self._patience_for, consumer.name, self.operators
         )
         self.settlers = Settlers(
             servers,
@@ -119,7 +119,7 @@ class Supervisor:
             self.run_limit,
             self.control_channels.saw_through,
         )
-        self._quarantine = None if options.isolate else Quarantine(self.in_flight)
+        self._quarantine = Quarantine(self.in_flight, [one for one in consumer.queues if not self._has_child(one)])
         self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
         isolate = run_isolated if options.isolate else None
         coroutines = options.coroutines, options.threads, self.settlers.finish
@@ -312,8 +312,14 @@ class Supervisor:
     def _recall(self) -> str:
         if self._stopping:
             return "the consumer stops"
-        is_awaited = self._quarantine is not None and self._quarantine.awaited
-        return "a suspect is to run alone" if is_awaited else ""
+        return "a suspect is to run alone" if self._quarantine.awaited else ""
+
+    def _has_child(self, queue: BaseQueue) -> bool:
+        """Whether messages of a queue can run in a process of their own."""
+        return self._isolates and is_reachable(queue)
+
+    def _patience_for(self, queue: BaseQueue) -> int:
+        return PATIENCE if self._has_child(queue) else ALONE
 
     def _extend(self) -> None:
         for heartbeat in self._heartbeats:

@@ -219,6 +219,10 @@ LEAST_WAIT = 0.1
 """Seconds that pass at least before the start that a command asks for: none of them can keep a worker busy alone."""
 _USUAL_BACKOFF = Backoff()
 LOST = "worker died"
+ALONE = 0
+"""The patience where what was lost once runs alone in its consumer: when the consumer died, nothing else ran."""
+MOST_ALONE = 2
+"""Starts that may be lost there, unless the command's own ``max_lost`` says more."""
 """How the reason begins of a message that failed because its workers died."""
 TASK = "task"
 """The field of a policy that travels and is no option."""
@@ -397,17 +401,22 @@ class Policy:
     def reject(self, lease: Lease, patience: int = 1) -> Verdict | None:
         """A verdict for an entry that must not be started once more, or None.
 
-        A consumer that runs in a process of its own what was lost sees what kills it. It allows ``patience`` times as
-        many lost starts that were not seen, unless only one may be lost.
+        ``patience`` is how many times ``max_lost`` starts may be lost while no process saw them end, or ALONE.
         """
         entry = lease.entry
-        if entry.lost and entry.lost >= self.most_lost * (patience if self.most_lost > 1 else 1):
+        if entry.lost and entry.lost >= self._most_unseen(patience):
             return self._failed(entry, _lost(entry.lost))
         ttl, waited = self.ttl, lease.claimed - entry.created
         # A function was asked at the call: a message that carries no answer is older than the function.
         if ttl is not None and not callable(ttl) and waited > ttl:
             return Verdict(Outcome.EXPIRED, f"its ttl of {ttl:g} s is over: it came {waited:.1f} s ago")
         return None
+
+    def _most_unseen(self, patience: int) -> int:
+        """How many starts may be lost while no process saw them end. It is never more if only one may be lost."""
+        if patience == ALONE:
+            return self.max_lost or min(MOST_ALONE, self.most_lost)
+        return self.most_lost * (patience if self.most_lost > 1 else 1)
 
     def suspects(self, entry: Entry) -> bool:
         """Whether a start of an entry is to be made where it can kill nothing else.

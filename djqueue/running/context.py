@@ -48,6 +48,8 @@ class Control:
     """How many times ``max_lost`` starts may be lost while no process saw them end."""
     throttled = False
     """Whether it has a slot in which it is to begin."""
+    begins_by = inf
+    """The moment by which it must begin, if it is throttled, by :func:`djqueue.utils.clock`."""
     attempts: Sequence[Attempt] | None = None
     """Of a call through Django's tasks: its attempts, this one too."""
 

@@ -394,8 +394,8 @@ class TestSuspects:
         before, suspect, after = self.put(queue, 0), self.put(queue, 1), self.put(queue, 0)
         bench = ticked(queue)
         bench.settle()
-        assert bench.ids() == set()  # all went back, uncounted and in their places
-        assert queue.find(before).entry.attempts == 0
+        assert bench.ids() == {before}  # the others went back, uncounted and in their places
+        assert [queue.find(id).entry.attempts for id in (suspect, after)] == [0, 0]
         seen = []
         for _ in range(8):
             bench.fetcher.tick()
@@ -421,13 +421,78 @@ class TestSuspects:
         assert queue.find(second).entry.attempts == 0
         bench.end(held)
 
-    def test_others_run_beside_a_suspect(self, queue):
+    def test_nothing_begins_while_one_runs(self, queue):
         suspect = self.put(queue, 1)
         bench = ticked(queue)
-        bench.begin()
+        held = bench.begin()
         fresh = self.put(queue, 0)
         bench.fetcher.tick()
-        assert bench.ids() == {suspect, fresh}
+        bench.settle()
+        assert bench.ids() == {suspect}
+        bench.end(held)
+        bench.settle()
+        bench.fetcher.tick()
+        assert bench.ids() == {fresh}
+
+    def test_it_waits_for_what_runs_but_not_for_ever(self, queue, monkeypatch):
+        running = self.put(queue, 0)
+        bench = ticked(queue)
+        bench.begin()
+        suspect, fresh = self.put(queue, 1), self.put(queue, 0)
+        for _ in range(4):
+            bench.fetcher.tick()
+            bench.settle()
+        assert bench.ids() == {running}
+        assert bench.fetcher._parts.quarantine.awaited
+        monkeypatch.setattr("djqueue.consumer.fetcher.SUSPECT_PATIENCE", 0.0)
+        bench.fetcher.tick()
+        assert bench.ids() == {running, suspect}
+        bench.fetcher.tick()
+        bench.settle()
+        assert bench.ids() == {running, suspect}
+        assert queue.find(fresh).entry.attempts == 0
+
+    def test_where_a_process_of_its_own_can_be_had_it_is_claimed_with_others(self, queue):
+        ids = {self.put(queue, lost) for lost in (0, 1, 2)}
+        bench = Bench(queue, alone=())
+        bench.fetcher.tick()
+        assert bench.ids() == ids
+
+
+@pytest.mark.backends("memory", "sqlite")
+class TestStepsThatRaise:
+    """What was claimed and could not be given to a worker goes back, whichever step between the two raised."""
+
+    STEPS = {
+        "continue": "djqueue.consumer.in_flight.InFlight.resume",
+        "paused": "djqueue.consumer.operators.OperatorChannels.has_paused_commands",
+        "units": "djqueue.consumer.fetcher.units_of",
+        "cancelled": "djqueue.consumer.fetcher.note_cancelled",
+        "submit": "djqueue.consumer.pool.Pool.submit",
+        "inbox": "djqueue.consumer.pool.Affinity.inbox_of",
+        "others": "djqueue.consumer.pool.Pool._release_for_others",
+    }
+
+    @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+    def test_it_goes_back_uncounted_and_within_the_limit(self, queue, monkeypatch, step):
+        ids = {work.enqueue(number).id for number in range(3)}
+        queue.release(queue.claim(3))  # so that they may be of those that still run here
+        bench = Bench(queue, threads=3, limit=3)
+        with monkeypatch.context() as patch:
+            patch.setattr(step, lambda *args, **named: (_ for _ in ()).throw(MemoryError("injected")))
+            bench.fetcher.guarded_tick()
+        assert len(bench.in_flight) == 3
+        bench.fetcher.guarded_tick()
+        bench.settle()
+        for _ in range(3):
+            bench.fetcher.guarded_tick()
+            bench.settle()
+        assert bench.ids() == ids
+        assert (len(bench.in_flight), bench.pool.waiting, bench.run_limit.take(9)) == (3, 3, 0)
+        while bench.pool.waiting:
+            bench.end(bench.begin())
+        bench.settle()
+        assert (len(bench.in_flight), queue.stats().done) == (0, 3)
 
 
 class TestSettling:

@@ -270,11 +270,14 @@ def test_nothing_ends_a_loop():
 def test_one_suspect_runs_at_a_time_whoever_claimed_it(queue):
     bench = Bench(queue)
     first, second = bench.in_flight.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
-    quarantine = Quarantine(bench.in_flight)
-    assert quarantine.admit(first)
-    assert not quarantine.admit(second)
+    quarantine = Quarantine(bench.in_flight, [queue])
+    assert not (quarantine.admit(first) or quarantine.admit(second))
     bench.in_flight.drop([first])
     assert quarantine.admit(second)
+    [third] = bench.in_flight.take(queue, [Lease(message_for(queue, work.name), 3)], 0.0)
+    assert quarantine.shuts_out(third) and not quarantine.admit(third)
+    bench.in_flight.drop([second])
+    assert quarantine.admit(third)
 
 
 @pytest.mark.backends("sqlite", "postgres")

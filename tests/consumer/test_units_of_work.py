@@ -223,14 +223,15 @@ class TestWaking:
 
 class TestSuspects:
     def test_what_is_behind_others_goes_back_when_a_suspect_is_to_run_alone(self, queue, monkeypatch):
-        admitted, admit = threading.Event(), Quarantine.admit
-        monkeypatch.setattr(Quarantine, "admit", lambda self, held: (admit(self, held), admitted.set())[0])
+        met, await_ = threading.Event(), Quarantine.await_
+        monkeypatch.setattr(Quarantine, "await_", lambda self, fetcher: (await_(self, fetcher), met.set())[0])
         pass_the_gate.enqueue_many([(1, number) for number in range(3)])
         with serving(threads=2, limit=4) as consumer, heard("released") as told:
             gate.await_within(1)
             queue.put([replace(message_for(queue, plain.name, 9), lost=1)])
-            assert admitted.wait(30)
+            assert met.wait(30)
             gate.open()
             assert consumer.code() == 0
         assert (numbers(), numbers(None)) == ([0, 1, 2], [9])
-        assert [about["reason"] for _, about in told] == ["a suspect is to run alone"] * 2
+        reasons = [about["reason"] for _, about in told]
+        assert reasons[:3] == ["a suspect is claimed alone", *["a suspect is to run alone"] * 2]

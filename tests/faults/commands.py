@@ -4,6 +4,7 @@ import ctypes
 import functools
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-from djqueue import current_message, queue_command
+from djqueue import Throttle, current_message, queue_command
 from tests.app.models import Thing
 from tests.faults.ledger import record
 
@@ -172,3 +173,21 @@ kept = []
 @recorded
 def keep(mebibytes):
     kept.append(bytes(mebibytes << 20).replace(b"\0", b"x"))
+
+
+opened = []
+
+
+@queue_command
+@recorded
+def open_files(number):
+    """Leave so many files open in this process."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    opened.extend(open(os.devnull) for _ in range(number))
+
+
+@queue_command(throttle=Throttle(2, 0.5))
+@recorded
+def die_throttled():
+    os.kill(os.getpid(), signal.SIGKILL)

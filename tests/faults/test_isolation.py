@@ -10,7 +10,7 @@ from djqueue.exceptions import CommandFailed
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
 from djqueue.results import Result
-from tests.faults.commands import die_by_abort, fail, hold, never_end, tell_pid, wait_for_stop, work
+from tests.faults.commands import die_by_abort, fail, hold, never_end, open_files, tell_pid, wait_for_stop, work
 from tests.faults.processes import STORES, at_rest, reasons
 from tests.support.processes import until
 
@@ -153,18 +153,42 @@ def test_after_the_grace_it_is_ended_and_goes_back(consumers, gate):
 
 
 @pytest.mark.backends("redis", "postgres")
-def test_what_is_throttled_begins_in_the_consumer_within_the_slot_that_it_has(consumers):
-    """A process would begin when that is over, and more than may would begin in a window."""
+def test_what_is_throttled_runs_in_a_process_of_its_own_and_no_window_has_more_starts(consumers):
+    """The throttle counts it from when its process is ready."""
     queue = queues["default"]
     fresh = [result.id for result in work.using(throttle=Throttle(3, 2)).enqueue_many([()] * 3)]
     entry = queue.find(fresh[0]).entry
     lost = [put_lost(work, lane=entry.lane, gate=entry.gate, priority=1) for _ in range(3)]
     consumer = consumers.start("-t", 8)
-    consumers.ledger.wait_all("start", [*lost, *fresh])
+    consumers.ledger.wait_all("end", [*lost, *fresh])
     starts = consumers.ledger.of("start")
     moments = sorted(event.at for event in starts)
     assert all(later - first >= 2 for first, later in zip(moments, moments[3:], strict=False))
-    assert {event.pid for event in starts} == {consumer.pid}
+    assert {event.pid for event in starts if event.id in fresh} == {consumer.pid}
+    assert len({event.pid for event in starts if event.id in lost} - {consumer.pid}) == 3
+
+
+@ON_ONE
+def test_what_is_throttled_by_a_short_window_begins_too(consumers):
+    """A window that is over before a process has begun."""
+    entry = queues["default"].find(work.using(throttle=Throttle(1, 0.2)).enqueue().id).entry
+    lost = [put_lost(work, lane=entry.lane, gate=entry.gate) for _ in range(2)]
+    consumer = consumers.start()
+    consumers.ledger.wait_all("end", [entry.id, *lost])
+    assert consumer.pid not in {event.pid for event in consumers.ledger.of("start", lost)}
+
+
+@pytest.mark.backends("sqlite")
+def test_it_runs_though_very_many_files_are_open(consumers):
+    """More than select() takes."""
+    opened = open_files.enqueue(1100)
+    consumers.start()
+    consumers.ledger.wait("end", ids={opened.id})
+    good, bad = put_lost(work), put_lost(die_by_abort, lost=1)
+    consumers.ledger.wait("end", ids={good})
+    until(lambda: bad in reasons())
+    assert queues["default"].failed.find(bad).entry.lost == 2
+    assert consumers.stop() == [0]
 
 
 @ON_ONE

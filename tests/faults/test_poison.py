@@ -1,13 +1,17 @@
 """A message that kills its worker every time ends in the failed queue; those beside it do not."""
 
+import sys
+import time
+
 import pytest
 
 from djqueue import queues
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.failures import errors_of
-from tests.faults.commands import die, die_by_abort, die_by_exit, work
+from tests.faults.commands import die, die_by_abort, die_by_exit, die_throttled, work
 from tests.faults.processes import OF_EACH_KIND, PATIENCE, STORES, at_rest, reasons, supervise
 from tests.support.backends import FULL
+from tests.support.processes import ROOT, Process
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +73,47 @@ def ends_after_its_attempts(consumers, how, failed):
     with pytest.raises(CommandFailed, match="worker died: 3 attempts never reported"):
         poison.get(timeout=20)
     assert consumers.stop() == [0]
+
+
+@pytest.mark.backends("redis", "sqlite")
+def test_what_is_throttled_and_kills_its_worker_takes_two_consumers_down_at_most(consumers):
+    good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    poison = die_throttled()
+    good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
+    consumers.ledger.wait_all("end", good, PATIENCE)
+    assert (starts(consumers, poison.id), len(deaths)) == (3, 2)
+    assert reasons() == {poison.id: reason(3, "SIGKILL")}
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends(*OF_EACH_KIND)
+def test_in_a_program_of_ones_own_it_runs_alone_and_takes_two_consumers_down_at_most(consumers):
+    """Where no process of its own can be had: what was near it when it first killed is run, and lost once at most."""
+    good = [result.id for result in work.enqueue_many([(200.0,)] * 20)]
+    poison = die_by_exit()
+    good += [result.id for result in work.enqueue_many([(200.0,)] * 20)]
+    deaths, most_lost, program = [], 0, embedded(consumers.site)
+    is_over = lambda: reasons() and {event.id for event in consumers.ledger.of("end")} == set(good)  # noqa: E731
+    while not is_over():
+        entries = [one.entry for one in queues["default"].peek("leased", 100)]
+        most_lost = max([most_lost, *(entry.lost for entry in entries if entry.id in good)])
+        if program.popen.poll() is not None:
+            deaths.append(program.wait())
+            assert len(deaths) <= 2
+            program = embedded(consumers.site)
+        time.sleep(0.02)
+    assert (deaths, starts(consumers, poison.id)) == ([7, 7], 2)
+    assert most_lost <= 1  # a start that was over soon was not noted
+    assert reasons() == {poison.id: "worker died: 2 attempts never reported"}
+    assert at_rest().done == len(good)
+    program.term()
+
+
+def embedded(site):
+    """A program that configures Django by itself and runs a consumer."""
+    command = [sys.executable, "-m", "tests.faults.embedded", "1.0"]
+    return site.keep(Process(command, {**site.env, "PYTHONPATH": str(ROOT)}))
 
 
 def starts(consumers, id) -> int:

@@ -12,14 +12,14 @@ from djqueue.utils import clock
 class Bench:
     """What it holds stays where it was put; `begin` and `end` are what a worker would do."""
 
-    def __init__(self, *served, threads=4, limit=None, strict=False):
+    def __init__(self, *served, threads=4, limit=None, strict=False, alone=None):
         self.in_flight = InFlight()
         self.run_limit = RunLimit(limit)
         self.settler = Settler("default", self.in_flight)
         self.pool = Pool(threads, self.finish)
         settlers = Settlers([served], lambda queues: self.settler, self.run_limit, lambda held: None)
         self.operators = OperatorChannels()
-        quarantine = Quarantine(self.in_flight)
+        quarantine = Quarantine(self.in_flight, served if alone is None else alone)
         parts = Parts(self.pool, self.in_flight, settlers, self.run_limit, quarantine, "me", operators=self.operators)
         self.fetcher = Fetcher(served, parts, Pace(0.001, 1, 0.001), strict)
 

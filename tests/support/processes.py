@@ -142,11 +142,11 @@ class Site:
 
     def consumer(self, *args: str, env=None) -> Process:
         """Start one more consumer."""
-        return self._keep(run_consumer(*args, env={**self.env, **(env or {})}))
+        return self.keep(run_consumer(*args, env={**self.env, **(env or {})}))
 
     def start(self, *args: str, env=None) -> Process:
         """Start any management command."""
-        return self._keep(django_admin(*args, env={**self.env, **(env or {})}))
+        return self.keep(django_admin(*args, env={**self.env, **(env or {})}))
 
     def run(self, *args: str, env=None, timeout: float = 60.0) -> str:
         """Run a management command to its end and return its output. AssertionError unless it exits with 0."""
@@ -160,7 +160,8 @@ class Site:
             process.__exit__()
         self.processes.clear()
 
-    def _keep(self, process: Process) -> Process:
+    def keep(self, process: Process) -> Process:
+        """Have a process die with the others."""
         self.processes.append(process)
         return process
 
