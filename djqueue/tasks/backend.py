@@ -36,7 +36,7 @@ from djqueue.tasks.compat import (
 )
 from djqueue.tasks.declaring import DEFAULT, DjqueueTask, TaskDeclarer
 from djqueue.tasks.options import SharedOptions, refuse_what_tasks_lack, shared_options, why_no_names
-from djqueue.tasks.results import ID, find, moment_of, task_result
+from djqueue.tasks.results import ID, enqueued_at, find, task_result
 from djqueue.tasks.running import OBSERVER, function_of, send
 from djqueue.wiring import queues
 
@@ -237,7 +237,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
             task=task,
             id=handle.id,
             status=TaskResultStatus.READY,
-            enqueued_at=None if handle.enqueued is False else _moment_in(handle.id),
+            enqueued_at=None if handle.enqueued is False else enqueued_at(handle.id),
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
@@ -306,11 +306,6 @@ def _as_json(task: Task, call: Call) -> Call:
     except (TypeError, ValueError) as error:
         error.add_note(f"In the arguments of a call of {task.module_path}: a task takes what JSON has.")
         raise
-
-
-def _moment_in(id: str) -> datetime:
-    """The moment at which an id was made."""
-    return moment_of(int(id[:12], 16) / 1000)
 
 
 # ---- a task as a command, for what else takes commands

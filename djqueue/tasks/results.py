@@ -24,7 +24,7 @@ from djqueue.exceptions import (
     UnknownCommand,
 )
 from djqueue.messages.codecs import Arguments
-from djqueue.messages.envelope import Envelope
+from djqueue.messages.envelope import Envelope, made_at
 from djqueue.messages.failures import errors_of
 from djqueue.policies.policy import LOST, TASK
 from djqueue.registry import registry
@@ -155,7 +155,7 @@ def _made(known: Known, envelope: Envelope | None, call: Arguments) -> TaskResul
         task=task,
         id=entry.id,
         status=known.status,
-        enqueued_at=moment_of(entry.created) if entry.created else None,
+        enqueued_at=enqueued_at(entry.id),
         started_at=first,
         finished_at=None if known.finished is None else moment_of(known.finished),
         last_attempted_at=moment_of(starts[-1]) if len(starts) > 1 else first,
@@ -194,6 +194,12 @@ def _class_of(reason: str) -> type[Exception]:
 def _of_class(kind: type[Exception], reason: str) -> TaskError:
     path = f"{kind.__module__}.{kind.__qualname__}"
     return TaskError(exception_class_path=path, traceback=f"{path}: {reason}\n")
+
+
+def enqueued_at(id: str) -> datetime | None:
+    """When a call was enqueued, by the clock of its caller: known before the store has it, and the same ever after."""
+    made = made_at(id)
+    return None if made is None else moment_of(made)
 
 
 def moment_of(seconds: float) -> datetime:

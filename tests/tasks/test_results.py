@@ -25,13 +25,31 @@ def test_a_task_is_ready_and_then_successful(queue):
     assert ID.fullmatch(result.id) and result.enqueued_at is not None
     again = tasks.add.get_result(result.id)
     assert (again.status, again.args, again.kwargs, again.task) == (READY, [1], {"two": 2}, tasks.add)
-    assert abs((again.enqueued_at - result.enqueued_at).total_seconds()) < 5
+    assert again == result, "nothing has become of it yet"
     run_one(queue)
     result.refresh()
     assert (result.status, result.return_value, result.errors, result.is_finished) == (SUCCESSFUL, 3, [], True)
     assert result.enqueued_at <= result.started_at == result.last_attempted_at <= result.finished_at
     assert (len(result.worker_ids), result.attempts) == (1, 1)
     assert task_backends["default"].get_result(result.id).args == [1]
+
+
+@EVERY
+def test_the_moment_of_enqueueing_is_the_same_ever_after(queue):
+    results = [tasks.add.enqueue(1), *tasks.once.enqueue_many([("a",), ("b",)]), tasks.broken.enqueue()]
+    told = [result.enqueued_at for result in results]
+
+    def moments():
+        for result in results:
+            result.refresh()
+        return [result.enqueued_at for result in results]
+
+    assert moments() == told == sorted(told), "while it waits"
+    for _ in results:
+        run_one(queue)
+    assert moments() == told, "when it has ended"
+    queue.requeue([results[-1].id])
+    assert moments() == told, "when it is tried again"
 
 
 @EVERY

@@ -1,11 +1,13 @@
 """A snippet with a picture, for Wagtail."""
 
 from django.db import models
+from wagtail.models import DraftStateMixin, RevisionMixin
 from wagtail.snippets.models import register_snippet
 
 
 @register_snippet
-class Card(models.Model):
+class Card(DraftStateMixin, RevisionMixin, models.Model):
+    title = models.CharField(max_length=50, default="A card")
     picture = models.ForeignKey("wagtailimages.Image", null=True, on_delete=models.SET_NULL, related_name="+")
 
     def __str__(self):

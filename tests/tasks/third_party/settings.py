@@ -1,8 +1,12 @@
-"""A site with Wagtail, whose tasks djqueue runs: in the database, or in Redis with WAGTAIL_QUEUE=redis."""
+"""A site with Wagtail, whose tasks djqueue runs: in its database, or in Redis with WAGTAIL_QUEUE=redis.
+
+The site is in PostgreSQL with WAGTAIL_DATABASE as its name, otherwise in SQLite. WAGTAIL_OPTIONS names options for tasks.
+"""
 
 import os
 from pathlib import Path
 
+from tests.settings import server
 from tests.support import servers
 
 FOLDER = Path(os.environ["WAGTAIL_FOLDER"])
@@ -11,7 +15,16 @@ STORES = {
     "redis": {"CLASS": "djqueue.backends.redis_backend.RedisQueue", "CONNECTION": servers.address("redis")},
 }
 QUEUES = {"default": STORES[os.environ["WAGTAIL_QUEUE"]]}
-TASKS = {"default": {"BACKEND": "djqueue.tasks.DjqueueBackend"}}
+INDEX = "wagtail.tasks.update_reference_index_task"
+RETRIED = {"wagtail.*": {"retry_on": ["django.db.IntegrityError"], "retries": 5, "backoff": 0.1}}
+ORDERED = {INDEX: {"shard": "tests.tasks.third_party.keys.of_object", "max_run": 1}}
+OPTIONS = {"none": {}, "retried": RETRIED, "ordered": ORDERED, "once": {INDEX: {**ORDERED[INDEX], "unique": "queued"}}}
+TASKS = {
+    "default": {
+        "BACKEND": "djqueue.tasks.DjqueueBackend",
+        "OPTIONS": {"tasks": OPTIONS[os.environ.get("WAGTAIL_OPTIONS", "none")]},
+    }
+}
 
 INSTALLED_APPS = [
     "tests.tasks.third_party",
@@ -32,19 +45,39 @@ INSTALLED_APPS = [
     "django_tasks",
     "djqueue",
 ]
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": FOLDER / "db.sqlite3",
-        "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},
-    }
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+SQLITE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": FOLDER / "db.sqlite3",
+    "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},
 }
+NAME = os.environ.get("WAGTAIL_DATABASE")
+DATABASES = {"default": {**server("postgres"), "NAME": NAME} if NAME else SQLITE}
+ALLOWED_HOSTS = ["testserver"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 MEDIA_ROOT = FOLDER / "media"
+ROOT_URLCONF = "tests.tasks.third_party.urls"
 SECRET_KEY = "only-for-the-tests-of-djqueue-0123456789-abcdefghijklmnopqrstuvwxyz"
 SILENCED_SYSTEM_CHECKS = ["wagtailadmin.W003"]
 STATIC_URL = "/static/"
 USE_TZ = True
 WAGTAIL_SITE_NAME = "djqueue"
 WAGTAILADMIN_BASE_URL = "http://localhost"
-TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+LOGGING = {"version": 1, "disable_existing_loggers": False, "loggers": {"django_tasks": {"level": "CRITICAL"}}}
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]

@@ -1,4 +1,4 @@
-"""Wagtail on djqueue: what it enqueues by Django's tasks is run by `queue_consumer`, on SQLite and on Redis.
+"""Wagtail on djqueue: what it enqueues by Django's tasks is run by `queue_consumer`, on SQLite, PostgreSQL and Redis.
 
 `python -m tests.tasks.third_party.site`, where Wagtail is installed. Wagtail itself is as it comes from PyPI.
 """
@@ -9,30 +9,52 @@ import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
+from pathlib import Path
 
 from tests.support import servers
 
 HERE = "tests.tasks.third_party"
 STORES = ("database", "redis")
+CASES = ("none", "retried", "ordered", "once")
+"""The options of Wagtail's tasks: see settings.OPTIONS."""
+THREADS = "4"
+SAVES = 4
+"""How many cards are saved at once: Wagtail enqueues three equal tasks for each."""
 
 
 def main():
-    servers.start("redis")
+    for kind in ("redis", "postgres"):
+        servers.start(kind)
     for store in STORES:
         with tempfile.TemporaryDirectory() as folder:
-            env = {"WAGTAIL_QUEUE": store, "WAGTAIL_FOLDER": folder, "DJANGO_SETTINGS_MODULE": f"{HERE}.settings"}
-            subprocess.run([sys.executable, "-m", f"{HERE}.site", "try"], env={**os.environ, **env}, check=True)
+            step("try", WAGTAIL_QUEUE=store, WAGTAIL_FOLDER=folder)
+        with tempfile.TemporaryDirectory() as folder:
+            name = f"wagtail_{store}_{sys.version_info.minor}"
+            create_database(name)
+            site = {"WAGTAIL_QUEUE": store, "WAGTAIL_FOLDER": folder, "WAGTAIL_DATABASE": name}
+            step("prepare", **site)
+            for case in CASES:
+                mark = f"{folder}/{case}.met"
+                step("admin", **site, WAGTAIL_OPTIONS=case, WAGTAIL_LOCK_STEP=mark)
+
+
+def step(name: str, **env: str):
+    """A part of it in a process of its own, which has the settings for it."""
+    env = {**os.environ, **env, "DJANGO_SETTINGS_MODULE": f"{HERE}.settings"}
+    subprocess.run([sys.executable, "-m", f"{HERE}.site", name], env=env, check=True)
+
+
+def create_database(name: str):
+    import psycopg
+
+    with psycopg.connect(servers.address("postgres"), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name}")
+        connection.execute(f"CREATE DATABASE {name}")
 
 
 def try_it():
     """Make a picture and a card with it, delete the picture, and see that Wagtail's tasks did their part."""
-    import django
-
-    django.setup()
-    from django.core.management import call_command
-
-    call_command("migrate", run_syncdb=True, verbosity=0)
-    call_command("check", fail_level="WARNING")
+    prepare()
     picture, card = make()
     assert not referrers(picture), "the index of references is the work of a task"
     enqueued = work()
@@ -42,9 +64,70 @@ def try_it():
     assert os.path.exists(path), "to delete the file is the work of a task"
     enqueued += work()
     assert not os.path.exists(path), "the file of the picture is still there"
-    print(
-        f"Wagtail {version('wagtail')}, Django {django.get_version()}, {os.environ['WAGTAIL_QUEUE']}: {enqueued} tasks"
-    )
+    report(f"{enqueued} tasks")
+
+
+def try_the_admin():
+    """Save cards in Wagtail's admin, where its tasks are run by four threads, two of which meet in its index.
+
+    Without options a task fails for good. With retry_on none does, and with shard they never meet.
+    """
+    case, met = os.environ["WAGTAIL_OPTIONS"], Path(os.environ["WAGTAIL_LOCK_STEP"])
+    picture, _ = make()
+    work()
+    met.unlink(missing_ok=True)
+    first = save_cards(picture, 1)
+    enqueued = work(may_fail=case == "none")
+    failed = errors()
+    assert met.exists() is (case in ("none", "retried")), "whether two threads wrote the same at the same time"
+    assert len(failed) in ((1, 2) if case == "none" else (0,)), failed
+    assert {*failed} <= {"IntegrityError"}, failed
+    if case == "none":
+        from djqueue import queues
+
+        queues["default"].failed.flush()
+    met.touch()
+    cards = [*first, *save_cards(picture, SAVES)]
+    enqueued += work(may_fail=case == "none")
+    assert {card.pk for card in referrers(picture)} >= {card.pk for card in cards}, "the index does not know a card"
+    report(f"{case}: {enqueued} tasks, with {THREADS} threads, {len(failed)} failed in lock step")
+
+
+def save_cards(picture, count: int) -> list:
+    """Save new cards with a picture, as an editor does in the browser."""
+    from django.contrib.auth import get_user_model
+    from django.test import Client
+
+    from tests.tasks.third_party.models import Card
+
+    editor, _ = get_user_model().objects.get_or_create(username="editor", is_superuser=True, is_staff=True)
+    client = Client()
+    client.force_login(editor)
+    before = {*Card.objects.values_list("pk", flat=True)}
+    for number in range(count):
+        form = {"title": f"Card {number}", "picture": picture.pk, "action-publish": "1"}
+        answer = client.post("/admin/snippets/third_party/card/add/", form)
+        assert answer.status_code == 302, answer.content.decode()
+    made = list(Card.objects.exclude(pk__in=before))
+    assert len(made) == count
+    return made
+
+
+def errors() -> list[str]:
+    """The exceptions of the failed messages, by their names."""
+    from djqueue import queues
+    from djqueue.messages.failures import errors_of
+
+    failed = queues["default"].failed.peek("ready", 100)
+    return [errors_of(record.entry.errors)[-1]["exception"].rpartition(".")[2] for record in failed]
+
+
+def prepare():
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    call_command("migrate", run_syncdb=True, verbosity=0)  # PostgreSQL wants the tables first that others refer to
+    call_command("check", fail_level="WARNING")
 
 
 def make():
@@ -68,17 +151,31 @@ def referrers(picture) -> list:
     return [source for source, _ in found]
 
 
-def work() -> int:
+def work(may_fail: bool = False) -> int:
     """Run what is due in another process, as on a server; how many tasks there were."""
     from djqueue import queues
 
     waiting = len(queues["default"])
     assert waiting, "Wagtail has enqueued nothing"
-    subprocess.run([sys.executable, "-m", "django", "queue_consumer", "--drain"], check=True)
+    subprocess.run([sys.executable, "-m", "django", "queue_consumer", "--drain", "--threads", THREADS], check=True)
     stats = queues["default"].stats()
-    assert (len(queues["default"]), stats.failed) == (0, 0), stats
+    assert len(queues["default"]) == 0 and (may_fail or not stats.failed), (stats, errors())
     return waiting
 
 
+def report(what: str):
+    import django
+
+    print(f"Wagtail {version('wagtail')}, Django {django.get_version()}, {os.environ['WAGTAIL_QUEUE']}: {what}")
+
+
+STEPS = {"try": try_it, "prepare": prepare, "admin": try_the_admin}
+
 if __name__ == "__main__":
-    try_it() if sys.argv[1:] == ["try"] else main()
+    if sys.argv[1:]:
+        import django
+
+        django.setup()
+        STEPS[sys.argv[1]]()
+    else:
+        main()
