@@ -36,7 +36,7 @@ from djqueue.tasks.compat import (
 )
 from djqueue.tasks.declaring import DEFAULT, DjqueueTask, TaskDeclarer
 from djqueue.tasks.options import SharedOptions, refuse_what_tasks_lack, shared_options, why_no_names
-from djqueue.tasks.results import ID, enqueued_at, find, task_result
+from djqueue.tasks.results import ID, QueuedResult, ResultSource, enqueued_at, find, search, task_result
 from djqueue.tasks.running import OBSERVER, function_of, send
 from djqueue.wiring import queues
 
@@ -58,7 +58,7 @@ class PeriodicTaskCommand(TaskCommand, PeriodicCommand):
     """The command of a task with a schedule, whose options count for calls by hand too."""
 
 
-class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
+class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
     """Tasks wait in the queues of djqueue, and its consumers run them.
 
     ``OPTIONS`` are options of :func:`djqueue.queue_command` for all tasks of this backend, and ``OPTIONS["tasks"]`` for
@@ -233,7 +233,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         return self._ready(task, handle, call) if known is None else task_result(known)
 
     def _ready(self, task: Task, handle: Result, call: Call) -> TaskResult:
-        return TaskResult(
+        return QueuedResult(
             task=task,
             id=handle.id,
             status=TaskResultStatus.READY,
@@ -256,10 +256,19 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         Raises TaskResultDoesNotExist; NotImplementedError if it may be in a queue that keeps no results.
         """
         self._refuse_wrong_settings()
+        return self._result(result_id, self._aliases())
+
+    def result_of(self, task: Task, result_id: str) -> TaskResult:
+        self._refuse_wrong_settings()
+        first = self._alias_for(task)
+        return self._result(result_id, [first], [alias for alias in self._aliases() if alias != first])
+
+    def _result(self, result_id: str, *turns: Sequence[str]) -> TaskResult:
+        """What the queues of some aliases know of a call, or else those of the next ones."""
         if isinstance(result_id, str) and ID.fullmatch(result_id):
-            for alias in self._aliases():
-                if (known := find(queues[alias], result_id)) is not None:
-                    return task_result(known)
+            known = search([[queues[alias] for alias in aliases] for aliases in turns], result_id)
+            if known is not None:
+                return task_result(known)
         if not self.supports_get_result:
             return super().get_result(result_id)
         raise TaskResultDoesNotExist(result_id)

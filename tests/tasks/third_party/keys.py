@@ -2,5 +2,5 @@
 
 
 def of_object(app_label, model_name, pk):
-    """The object whose references a task of Wagtail puts into its index: one shard for each."""
+    """The object that a task of Wagtail puts into its search index: one shard for each."""
     return f"{app_label}.{model_name}.{pk}"

@@ -1,7 +1,7 @@
-"""What can happen on a server, made certain: two threads of a consumer write into Wagtail's index at the same time.
+"""What can happen on a server, made certain: two threads of a consumer write the same into Wagtail's search index.
 
-The first INSERT waits for one of another thread, so that both tasks have seen an index without the reference. With
-WAGTAIL_LOCK_STEP the file of that name is made once two have met; where none comes in time, the one goes on alone.
+The first that has read what the index has waits for another thread to read it too, so that neither sees the other's
+entry. With WAGTAIL_LOCK_STEP the file of that name is made once two have met; where none comes in time, one goes on.
 """
 
 import os
@@ -10,19 +10,20 @@ from pathlib import Path
 
 from django.db.backends.signals import connection_created
 
-INSERT = 'INSERT INTO "wagtailcore_referenceindex"'
-PATIENCE = 3.0
+READ = 'SELECT "wagtailsearch_indexentry"'
+PATIENCE = 2.0
 """Seconds to wait for another thread; a task takes a few milliseconds."""
 
 
 def meet(barrier: threading.Barrier, mark: Path, execute, sql, params, many, context):
-    if sql.startswith(INSERT) and not mark.exists():
+    answer = execute(sql, params, many, context)
+    if sql.startswith(READ) and not mark.exists():
         try:
             barrier.wait(PATIENCE)
             mark.touch()
         except threading.BrokenBarrierError:  # it is the only one
             barrier.reset()
-    return execute(sql, params, many, context)
+    return answer
 
 
 def install():

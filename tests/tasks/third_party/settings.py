@@ -1,12 +1,11 @@
-"""A site with Wagtail, whose tasks djqueue runs: in its database, or in Redis with WAGTAIL_QUEUE=redis.
+"""A site with Wagtail, whose tasks djqueue runs: in the database, or in Redis with WAGTAIL_QUEUE=redis.
 
-The site is in PostgreSQL with WAGTAIL_DATABASE as its name, otherwise in SQLite. WAGTAIL_OPTIONS names options for tasks.
+WAGTAIL_OPTIONS names the options of its tasks.
 """
 
 import os
 from pathlib import Path
 
-from tests.settings import server
 from tests.support import servers
 
 FOLDER = Path(os.environ["WAGTAIL_FOLDER"])
@@ -15,8 +14,8 @@ STORES = {
     "redis": {"CLASS": "djqueue.backends.redis_backend.RedisQueue", "CONNECTION": servers.address("redis")},
 }
 QUEUES = {"default": STORES[os.environ["WAGTAIL_QUEUE"]]}
-INDEX = "wagtail.tasks.update_reference_index_task"
-RETRIED = {"wagtail.*": {"retry_on": ["django.db.IntegrityError"], "retries": 5, "backoff": 0.1}}
+INDEX = "modelsearch.tasks.insert_or_update_object_task"
+RETRIED = {"modelsearch.*": {"retry_on": ["django.db.IntegrityError"], "retries": 5, "backoff": 0.1}}
 ORDERED = {INDEX: {"shard": "tests.tasks.third_party.keys.of_object", "max_run": 1}}
 OPTIONS = {"none": {}, "retried": RETRIED, "ordered": ORDERED, "once": {INDEX: {**ORDERED[INDEX], "unique": "queued"}}}
 TASKS = {
@@ -50,13 +49,13 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
 ]
-SQLITE = {
-    "ENGINE": "django.db.backends.sqlite3",
-    "NAME": FOLDER / "db.sqlite3",
-    "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": FOLDER / "db.sqlite3",
+        "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},
+    }
 }
-NAME = os.environ.get("WAGTAIL_DATABASE")
-DATABASES = {"default": {**server("postgres"), "NAME": NAME} if NAME else SQLITE}
 ALLOWED_HOSTS = ["testserver"]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 MEDIA_ROOT = FOLDER / "media"
