@@ -4,6 +4,7 @@ FOLDER is `tests` of Django's source archive. Fails unless the cases that fail a
 """
 
 import csv
+import io
 import logging
 import os
 import sys
@@ -78,7 +79,7 @@ def outcome() -> tuple[dict[str, str], int]:
     ):
         suite = unittest.defaultTestLoader.loadTestsFromNames([f"tasks.{name}" for name in MODULES])
         old = runner.setup_databases()
-        result = unittest.TextTestRunner(sys.stderr, verbosity=0).run(suite)
+        result = unittest.TextTestRunner(io.StringIO(), verbosity=0).run(suite)
         runner.teardown_databases(old)
     broken = [*result.failures, *result.errors]
     return {name_of(test): text for test, text in broken}, result.testsRun
