@@ -75,25 +75,27 @@ def search(turns: Sequence[Sequence[BaseQueue]], id: str) -> Known | None:
 
     Raises StoreError if it is in none of the queues that can be reached, and some cannot.
     """
-    unreachable: StoreError | None = None
-    for some in (together for queues in turns for together in _of_one_server(queues)):
+    errors: list[StoreError] = []
+    for some in (together for queues in turns for together in _of_one_server(queues, errors)):
         try:
             for queue in some if len(some) == 1 else some[0].holders(some, id):
                 if (known := find(queue, id)) is not None:
                     return known
         except StoreError as error:
-            unreachable = unreachable or error
-    if unreachable is not None:
-        raise unreachable
+            errors.append(error)
+    if errors:
+        raise errors[0]
     return None
 
 
-def _of_one_server(queues: Sequence[BaseQueue]) -> list[list[BaseQueue]]:
-    """Queues, those together that can be asked together."""
+def _of_one_server(queues: Sequence[BaseQueue], errors: list[StoreError]) -> list[list[BaseQueue]]:
+    """Queues, those together that can be asked together; the errors of others are added to the list."""
     groups: dict[Hashable, list[BaseQueue]] = {}
-    for queue in (one.unthrottled for one in queues):
-        place = None if queue.store is None else queue.store.place
-        groups.setdefault((type(queue), queue.database, place), []).append(cast(BaseQueue, queue))
+    for queue in (cast(BaseQueue, one.unthrottled) for one in queues):
+        try:
+            groups.setdefault((type(queue), queue.server), []).append(queue)
+        except StoreError as error:  # of a cluster, whose client asks it at once
+            errors.append(error)
     return [*groups.values()]
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from djqueue import Result, queues
+from djqueue.backends.redis.connection import Link
 from djqueue.exceptions import StoreUnreachable
 from djqueue.running.attempts import MOST
 from djqueue.tasks import results
@@ -161,6 +162,19 @@ def test_a_result_is_found_among_many_queues_of_a_database_by_few_statements(bac
     with statements(queues["default"]) as none, pytest.raises(TaskResultDoesNotExist):
         ours.get_result("0" * 32)
     assert len(none) <= 2, none.captured_queries
+
+
+@pytest.mark.backends("redis")
+def test_a_result_is_found_among_many_queues_of_a_redis_in_few_round_trips(backend, settings, monkeypatch):
+    eleven(backend, settings)
+    result = tasks.add.using(queue_name="q7").enqueue(1)
+    asked, run, together = [], Link.run, Link.execute_many
+    monkeypatch.setattr(
+        Link, "run", lambda link, script, *given: asked.append(script.name) or run(link, script, *given)
+    )
+    monkeypatch.setattr(Link, "execute_many", lambda link, given: asked.append(len(given)) or together(link, given))
+    assert task_backends["default"].get_result(result.id).status == READY
+    assert asked[0] == 44 and len(asked) <= 3, asked
 
 
 @pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
