@@ -177,7 +177,7 @@ def test_a_result_is_found_among_many_queues_of_a_redis_in_few_round_trips(backe
     assert asked[0] == 44 and len(asked) <= 3, asked
 
 
-@pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis")
+@pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster")
 def test_a_result_is_found_in_each_state_in_the_queue_that_has_it(backend, settings):
     eleven(backend, settings)
     ours = task_backends["default"]
