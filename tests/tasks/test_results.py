@@ -15,6 +15,7 @@ from djqueue.running.attempts import MOST
 from djqueue.tasks import results
 from djqueue.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from djqueue.tasks.results import ID, find
+from tests.support.backends import DISCOVERED
 from tests.support.consumer import claim_one, run_one
 from tests.support.database import statements
 from tests.support.servers import free_port
@@ -177,7 +178,7 @@ def test_a_result_is_found_among_many_queues_of_a_redis_in_few_round_trips(backe
     assert asked[0] == 44 and len(asked) <= 3, asked
 
 
-@pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis", "redis-cluster")
+@pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis", *DISCOVERED)
 def test_a_result_is_found_in_each_state_in_the_queue_that_has_it(backend, settings):
     eleven(backend, settings)
     ours = task_backends["default"]
