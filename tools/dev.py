@@ -57,6 +57,7 @@ def test(full: bool = False):
             task_suite(combination, full)
         if full:
             third_party()
+            django_own_tests()
         checks.result()
     say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
     hand_over(python, *PYTEST)
@@ -300,6 +301,15 @@ def third_party():
                 pins = (f"Django=={django}.*", "wagtail", "django-tasks>=0.12")
                 made = venvs.ensure(f".venv-wagtail-{django}", "redis", interpreter, pins)
                 run(made, "-m", "tests.tasks.third_party.site")
+
+
+def django_own_tests():
+    """Django's own tests of tasks, from the source archive of each Django that has tasks."""
+    for pair in peers.EACH:
+        combination = venvs.Combination(*pair)
+        if not backport(combination.django) and venvs.interpreter(combination.python):
+            with step(f"Django's own tests of tasks on {combination}"):
+                run(ensure_venv_of(combination), "-m", "tests.tasks.django_own.run", venvs.pip())
 
 
 def hand_over(*command):

@@ -565,6 +565,13 @@ class QueueVerbs:
         """The entry of that id, if it waits or is leased."""
         raise self._cannot("find")
 
+    def holders(self, queues: Sequence[Self], id: str) -> list[Self]:
+        """Those of some queues of this class and server that may know a message, or its result.
+
+        This default returns all of them. A backend that can ask one question about all of them does so.
+        """
+        return list(queues)
+
     def remove(self, ids: Iterable[str]) -> int:
         """Delete entries that wait (never leased ones); how many."""
         raise self._cannot("remove")

@@ -8,6 +8,7 @@ is decoded before the signature was verified.
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ OTHER_KEY = (
     "as SECRET_KEY or in SECRET_KEY_FALLBACKS."
 )
 
+_ID = re.compile(r"[0-9a-f]{32}")
 _COMMAND, _ITEM = b"djq1c", b"djq1i"
 _KINDS = {_COMMAND: "a command", _ITEM: "a plain item"}
 _SALT = b"djqueue.messages.envelope"
@@ -37,17 +39,27 @@ _MAC_END, _BLOCK = _KIND_END + hashlib.sha256().digest_size, hashlib.sha256().bl
 _LENGTH, _LENGTHS = Struct(">I"), Struct(">II")
 
 
+def clock() -> int:
+    """The time of ids, in milliseconds since the epoch; tests may replace it."""
+    return time.time_ns() // 1_000_000
+
+
 def new_id() -> str:
     """Return a new id: 32 hex characters, milliseconds first, so that ids made together are neighbours in an index."""
     # The kernel's randomness: a forked child cannot repeat its parent's ids.
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+    return f"{clock():012x}{os.urandom(10).hex()}"
+
+
+def made_at(id: str) -> float | None:
+    """The moment at which an id was made, in epoch seconds; None for one that :func:`new_id` has not made."""
+    return int(id[:12], 16) / 1000 if _ID.fullmatch(id) else None
 
 
 def new_ids(count: int) -> list[str]:
     """Return as many new ids."""
     if count == 1:
         return [new_id()]
-    moment, random = f"{time.time_ns() // 1_000_000:012x}", os.urandom(10 * count).hex()
+    moment, random = f"{clock():012x}", os.urandom(10 * count).hex()
     return [moment + random[at : at + 20] for at in range(0, 20 * count, 20)]
 
 

@@ -22,7 +22,7 @@ from djqueue.exceptions import InvalidQueueError, NotSupported, UnknownCommand
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
 from djqueue.results import Result
-from djqueue.tasks.checks import check_apps, check_keys, check_needs, check_options, check_queues
+from djqueue.tasks.checks import check_apps, check_keys, check_names, check_needs, check_options, check_queues
 from djqueue.tasks.compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -34,9 +34,9 @@ from djqueue.tasks.compat import (
     normalize_json,
     task_enqueued,
 )
-from djqueue.tasks.declaring import DjqueueTask, TaskDeclarer
+from djqueue.tasks.declaring import DEFAULT, DjqueueTask, TaskDeclarer
 from djqueue.tasks.options import SharedOptions, refuse_what_tasks_lack, shared_options, why_no_names
-from djqueue.tasks.results import ID, find, moment_of, task_result
+from djqueue.tasks.results import ID, QueuedResult, ResultSource, enqueued_at, find, search, task_result
 from djqueue.tasks.running import OBSERVER, function_of, send
 from djqueue.wiring import queues
 
@@ -58,11 +58,12 @@ class PeriodicTaskCommand(TaskCommand, PeriodicCommand):
     """The command of a task with a schedule, whose options count for calls by hand too."""
 
 
-class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
+class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
     """Tasks wait in the queues of djqueue, and its consumers run them.
 
-    ``OPTIONS`` are options of :func:`djqueue.queue_command` for all tasks of this backend. A task goes to the queue
-    whose alias in ``QUEUES`` of djqueue is its ``queue_name``; if there is none, to ``OPTIONS["queue_name"]``.
+    ``OPTIONS`` are options of :func:`djqueue.queue_command` for all tasks of this backend, and ``OPTIONS["tasks"]`` for
+    some of them by name. A task goes to the queue whose alias in ``QUEUES`` of djqueue is its ``queue_name``; if there
+    is none, to ``OPTIONS["queue_name"]``.
     """
 
     task_class = DjqueueTask
@@ -78,6 +79,10 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
     def policy(self) -> Policy:
         """The options of all of its tasks; the defaults if OPTIONS cannot be used, as long as nothing is enqueued."""
         return self._shared.policy
+
+    def policy_by_name(self, name: str) -> Policy:
+        """What the settings say of the task of a name. Raises TypeError or ValueError for what contradicts itself."""
+        return self._shared.of(name).policy
 
     @property
     def _shared(self) -> SharedOptions:
@@ -108,11 +113,19 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
 
     def _aliases(self) -> list[str]:
         """The queues of its tasks: those of ``QUEUES``, or all if it takes tasks of any queue."""
-        return sorted({self.alias_of(name) for name in self.queues or {self.policy.queue_name, *_known_aliases()}})
+        names = self.queues or {self.policy.queue_name, *_known_aliases()}
+        return sorted({self.alias_of(name) for name in names} | {*self._shared.queue_names.values()})
 
     def alias_of(self, queue_name: str) -> str:
         """The alias of the queue for a name that a task gives."""
         return queue_name if queue_name in _known_aliases() else self.policy.queue_name
+
+    def _alias_for(self, task: Task) -> str:
+        """The alias of the queue of a task. The queue by its name counts if the task says none of its own."""
+        by_name = self._shared.of(task.module_path).queue_name
+        if by_name is not None and (task.queue_name == DEFAULT or task.queue_name not in _known_aliases()):
+            return by_name
+        return self.alias_of(task.queue_name)
 
     def validate_task(self, task: Task) -> None:
         """Raises InvalidTask, and TypeError or ValueError for options that cannot be."""
@@ -123,10 +136,12 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
             self._refuse_what_it_cannot(task)
 
     def _refuse_what_it_cannot(self, task: Task) -> None:
+        if not apps.models_ready and self._shared.refusal:  # it may name what cannot be imported yet
+            return
         policy = self.policy_for(task)
         queue = _queue_of(policy.queue_name)
-        # What the shared options need is told by a check: a task that is declared must not hinder that.
-        if queue is not None and self.policy.needs <= queue.features:
+        # A check reports what options of the settings need: a task that is declared must not hinder that.
+        if queue is not None and self.policy_by_name(task.module_path).needs <= queue.features:
             try:
                 refuse_what_it_cannot(queue, policy)
             except NotSupported as error:
@@ -138,14 +153,15 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         """The options of a task. Raises TypeError or ValueError that names the option."""
         given = task.options if isinstance(task, DjqueueTask) else {}
         refuse_what_tasks_lack(given)
-        own = {"queue_name": self.alias_of(task.queue_name), "priority": int(task.priority)}
+        own = {"queue_name": self._alias_for(task), "priority": int(task.priority)}
         if task.run_after is not None:
             own["run_after"] = task.run_after
-        policy = (base or self.policy).using(**given, **own)
-        shared = self._shared.given
-        said = {**shared, **given} if base is None else given  # a command has not the options of the backend
+        shared = self._shared.of(task.module_path)
+        policy = (base or shared.policy).using(**given, **own)
+        said = {**shared.given, **given} if base is None else given  # a command has not the options of the backend
         if "result_ttl" not in said and not policy.keeps_result and self._keeps(policy.queue_name):
-            policy = replace(policy, result_ttl=self.policy.result_ttl if "result_ttl" in shared else RESULT_TTL)
+            kept = shared.policy.result_ttl if "result_ttl" in shared.given else RESULT_TTL
+            policy = replace(policy, result_ttl=kept)
         return replace(policy, task=(self.alias, task.queue_name))
 
     @staticmethod
@@ -163,7 +179,7 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
             return kept
         self._refuse_wrong_settings()
         declared = _declared(task)
-        policy = self.policy_for(task, self.policy if type(declared) is TaskCommand else declared.policy)
+        policy = self.policy_for(task, None if type(declared) is TaskCommand else declared.policy)
         command = declared
         if policy != declared.policy:
             policy.overrides(declared.policy)  # so that what cannot travel is refused here
@@ -217,11 +233,11 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         return self._ready(task, handle, call) if known is None else task_result(known)
 
     def _ready(self, task: Task, handle: Result, call: Call) -> TaskResult:
-        return TaskResult(
+        return QueuedResult(
             task=task,
             id=handle.id,
             status=TaskResultStatus.READY,
-            enqueued_at=None if handle.enqueued is False else _moment_in(handle.id),
+            enqueued_at=None if handle.enqueued is False else enqueued_at(handle.id),
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
@@ -240,10 +256,19 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         Raises TaskResultDoesNotExist; NotImplementedError if it may be in a queue that keeps no results.
         """
         self._refuse_wrong_settings()
+        return self._result(result_id, self._aliases())
+
+    def result_of(self, task: Task, result_id: str) -> TaskResult:
+        self._refuse_wrong_settings()
+        first = self._alias_for(task)
+        return self._result(result_id, [first], [alias for alias in self._aliases() if alias != first])
+
+    def _result(self, result_id: str, *turns: Sequence[str]) -> TaskResult:
+        """What the queues of some aliases know of a call, or else those of the next ones."""
         if isinstance(result_id, str) and ID.fullmatch(result_id):
-            for alias in self._aliases():
-                if (known := find(queues[alias], result_id)) is not None:
-                    return task_result(known)
+            known = search([[queues[alias] for alias in aliases] for aliases in turns], result_id)
+            if known is not None:
+                return task_result(known)
         if not self.supports_get_result:
             return super().get_result(result_id)
         raise TaskResultDoesNotExist(result_id)
@@ -254,12 +279,15 @@ class DjqueueBackend(TaskDeclarer, BaseTaskBackend):
         where = f"TASKS[{self.alias!r}]"
         yield from check_apps(where)
         yield from check_keys(where, self._keys)
-        if wrong := list(check_options(where, self._refusal, self.policy, _known_aliases())):
+        shared = self._shared
+        if wrong := list(check_options(where, self._refusal, shared.queue_names, _known_aliases())):
             yield from wrong
         else:
             served = [queue for alias in self._aliases() if (queue := _queue_of(alias)) is not None]
-            yield from check_needs(where, self.policy, served)
+            for place, policy in shared.policies.items():
+                yield from check_needs(f"{where}['OPTIONS']{place}", policy, served)
             yield from check_queues(where, served)
+            yield from check_names(where, shared.by_name)
 
 
 def _known_aliases() -> list[str]:
@@ -287,11 +315,6 @@ def _as_json(task: Task, call: Call) -> Call:
     except (TypeError, ValueError) as error:
         error.add_note(f"In the arguments of a call of {task.module_path}: a task takes what JSON has.")
         raise
-
-
-def _moment_in(id: str) -> datetime:
-    """The moment at which an id was made."""
-    return moment_of(int(id[:12], 16) / 1000)
 
 
 # ---- a task as a command, for what else takes commands
@@ -352,6 +375,6 @@ def _(given: Task, policy: Policy, *rest: Any) -> Task:
     backend = given.get_backend()
     if not isinstance(backend, DjqueueBackend):
         return given
-    shared = replace(backend.policy, **policy.beside(Policy()))
+    shared = replace(backend.policy_by_name(given.module_path), **policy.beside(Policy()))
     registry.register(PeriodicTaskCommand(given, backend.policy_for(given, shared), *rest))
     return given

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
+
+from asgiref.sync import sync_to_async
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
@@ -21,10 +23,11 @@ from djqueue.exceptions import (
     Discard,
     InvalidMessage,
     NoResult,
+    StoreError,
     UnknownCommand,
 )
 from djqueue.messages.codecs import Arguments
-from djqueue.messages.envelope import Envelope
+from djqueue.messages.envelope import Envelope, made_at
 from djqueue.messages.failures import errors_of
 from djqueue.policies.policy import LOST, TASK
 from djqueue.registry import registry
@@ -35,6 +38,8 @@ from djqueue.tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, 
 
 ID = re.compile(r"[0-9a-f]{32}")
 """What the id of a message looks like."""
+REFRESHED = tuple(one.name for one in fields(TaskResult) if one.name not in ("task", "id", "args", "kwargs", "backend"))
+"""What may change of a result."""
 LAST = 253_402_214_400.0
 """Epoch seconds: the last day that a calendar has in every time zone."""
 ENDS = {"expired": CommandExpired, "discarded": Discard, CANCELLED: CommandCancelled}
@@ -63,6 +68,35 @@ def find(queue: BaseQueue, id: str) -> Known | None:
         if (known := look(queue, id)) is not None:
             return known
     return None
+
+
+def search(turns: Sequence[Sequence[BaseQueue]], id: str) -> Known | None:
+    """What the first queue that knows a message says of it, one turn of queues after the other; None if none knows it.
+
+    Raises StoreError if it is in none of the queues that can be reached, and some cannot.
+    """
+    errors: list[StoreError] = []
+    for some in (together for queues in turns for together in _of_one_server(queues, errors)):
+        try:
+            for queue in some if len(some) == 1 else some[0].holders(some, id):
+                if (known := find(queue, id)) is not None:
+                    return known
+        except StoreError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return None
+
+
+def _of_one_server(queues: Sequence[BaseQueue], errors: list[StoreError]) -> list[list[BaseQueue]]:
+    """Queues, those together that can be asked together; the errors of others are added to the list."""
+    groups: dict[Hashable, list[BaseQueue]] = {}
+    for queue in (cast(BaseQueue, one.unthrottled) for one in queues):
+        try:
+            groups.setdefault((type(queue), queue.server), []).append(queue)
+        except StoreError as error:  # of a cluster, whose client asks it at once
+            errors.append(error)
+    return [*groups.values()]
 
 
 def _of_end(queue: BaseQueue, id: str) -> Known | None:
@@ -134,6 +168,31 @@ def _record(queue: BaseQueue, id: str) -> Record | None:
 # ---- as Django has it
 
 
+class ResultSource:
+    """The part of :class:`djqueue.tasks.DjqueueBackend` that its results need."""
+
+    def result_of(self, task: Task, result_id: str) -> TaskResult:
+        """What is known of a call of a task, whose queue is asked first."""
+        raise NotImplementedError
+
+
+class QueuedResult(TaskResult):
+    """A result that knows where to ask: the queue of its task comes first, and seldom another one after it."""
+
+    __slots__ = ()
+
+    def refresh(self) -> None:
+        backend = self.task.get_backend()
+        if not isinstance(backend, ResultSource):  # the settings have changed
+            return super().refresh()
+        fresh = backend.result_of(self.task, self.id)
+        for name in REFRESHED:
+            object.__setattr__(self, name, getattr(fresh, name))
+
+    async def arefresh(self) -> None:
+        await sync_to_async(self.refresh)()
+
+
 def task_result(known: Known, envelope: Envelope | None = None, call: Arguments | None = None) -> TaskResult:
     """The result of a message; what is not given is read from its body: the envelope, and the call."""
     envelope = envelope or _opened(known.queue, known.entry)
@@ -151,11 +210,11 @@ def _made(known: Known, envelope: Envelope | None, call: Arguments) -> TaskResul
     starts = [one.started for one in known.attempts if one.started is not None]
     first = moment_of(starts[0]) if starts else None
     errors = task_errors(known.errors, known.ended, known.reason)
-    result = TaskResult(
+    result = QueuedResult(
         task=task,
         id=entry.id,
         status=known.status,
-        enqueued_at=moment_of(entry.created) if entry.created else None,
+        enqueued_at=enqueued_at(entry.id),
         started_at=first,
         finished_at=None if known.finished is None else moment_of(known.finished),
         last_attempted_at=moment_of(starts[-1]) if len(starts) > 1 else first,
@@ -194,6 +253,12 @@ def _class_of(reason: str) -> type[Exception]:
 def _of_class(kind: type[Exception], reason: str) -> TaskError:
     path = f"{kind.__module__}.{kind.__qualname__}"
     return TaskError(exception_class_path=path, traceback=f"{path}: {reason}\n")
+
+
+def enqueued_at(id: str) -> datetime | None:
+    """When a call was enqueued, by the clock of its caller: known before the store has it, and the same ever after."""
+    made = made_at(id)
+    return None if made is None else moment_of(made)
 
 
 def moment_of(seconds: float) -> datetime:

@@ -11,6 +11,7 @@ from unittest import mock
 from djqueue.backends.base import BaseQueue, NoStore
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import NotSupported
+from djqueue.messages import envelope
 from djqueue.testing.assertions import commit, send
 from djqueue.utils import moment, seconds
 from djqueue.wiring import queues as all_queues
@@ -81,7 +82,11 @@ def virtual_time(
     # Whole seconds are exact as floats, so that what is due in 60 s is when 60 s have passed.
     clock = VirtualClock(float(ceil(MemoryQueue.clock())) if start is None else moment(start, "start"), follow)
     send()
-    with mock.patch.object(MemoryQueue, "clock", clock), mock.patch.object(MemoryStore, "clock", clock):
+    with (
+        mock.patch.object(MemoryQueue, "clock", clock),
+        mock.patch.object(MemoryStore, "clock", clock),
+        mock.patch.object(envelope, "clock", lambda: int(clock() * 1000)),
+    ):
         _clocks.append(clock)
         try:
             yield clock

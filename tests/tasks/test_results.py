@@ -1,5 +1,7 @@
 """What a task's result says from its call to its end, on each backend."""
 
+import asyncio
+import copy
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -7,10 +9,16 @@ from datetime import UTC, datetime
 import pytest
 
 from djqueue import Result, queues
+from djqueue.backends.redis.connection import Link
+from djqueue.exceptions import StoreUnreachable
 from djqueue.running.attempts import MOST
+from djqueue.tasks import results
 from djqueue.tasks.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
-from djqueue.tasks.results import ID
+from djqueue.tasks.results import ID, find
+from tests.support.backends import DISCOVERED
 from tests.support.consumer import claim_one, run_one
+from tests.support.database import statements
+from tests.support.servers import free_port
 from tests.tasks import tasks
 
 READY, RUNNING = TaskResultStatus.READY, TaskResultStatus.RUNNING
@@ -25,13 +33,31 @@ def test_a_task_is_ready_and_then_successful(queue):
     assert ID.fullmatch(result.id) and result.enqueued_at is not None
     again = tasks.add.get_result(result.id)
     assert (again.status, again.args, again.kwargs, again.task) == (READY, [1], {"two": 2}, tasks.add)
-    assert abs((again.enqueued_at - result.enqueued_at).total_seconds()) < 5
+    assert again == result, "nothing has become of it yet"
     run_one(queue)
     result.refresh()
     assert (result.status, result.return_value, result.errors, result.is_finished) == (SUCCESSFUL, 3, [], True)
     assert result.enqueued_at <= result.started_at == result.last_attempted_at <= result.finished_at
     assert (len(result.worker_ids), result.attempts) == (1, 1)
     assert task_backends["default"].get_result(result.id).args == [1]
+
+
+@EVERY
+def test_the_moment_of_enqueueing_is_the_same_ever_after(queue):
+    results = [tasks.add.enqueue(1), *tasks.once.enqueue_many([("a",), ("b",)]), tasks.broken.enqueue()]
+    told = [result.enqueued_at for result in results]
+
+    def moments():
+        for result in results:
+            result.refresh()
+        return [result.enqueued_at for result in results]
+
+    assert moments() == told == sorted(told), "while it waits"
+    for _ in results:
+        run_one(queue)
+    assert moments() == told, "when it has ended"
+    queue.requeue([results[-1].id])
+    assert moments() == told, "when it is tried again"
 
 
 @EVERY
@@ -111,3 +137,106 @@ def test_of_very_many_attempts_the_first_and_the_latest_are_told(queue):
     assert (result.status, len(result.worker_ids)) == (SUCCESSFUL, MOST)
     assert result.worker_ids[-1] != "unknown"
     assert time.process_time() - began < 0.5
+
+
+# ---- where a result is
+
+
+def eleven(backend, settings):
+    """Eleven queues on one server."""
+    settings.QUEUES = backend.queues("default", *(f"q{number}" for number in range(10)))
+    return [*queues]
+
+
+@pytest.mark.backends("sqlite")
+def test_a_result_is_found_among_many_queues_of_a_database_by_few_statements(backend, settings):
+    eleven(backend, settings)
+    ours = task_backends["default"]
+    waits, done = tasks.add.using(queue_name="q7").enqueue(1), tasks.add.using(queue_name="q8").enqueue(2)
+    run_one(queues["q8"])
+    for result, status in ((waits, READY), (done, SUCCESSFUL)):
+        with statements(queues["default"]) as by_id:
+            assert ours.get_result(result.id).status == status
+        with statements(queues["default"]) as again:
+            result.refresh()
+        assert (len(by_id) <= 5, len(again) <= 3) == (True, True), (by_id.captured_queries, again.captured_queries)
+    with statements(queues["default"]) as none, pytest.raises(TaskResultDoesNotExist):
+        ours.get_result("0" * 32)
+    assert len(none) <= 2, none.captured_queries
+
+
+@pytest.mark.backends("redis")
+def test_a_result_is_found_among_many_queues_of_a_redis_in_few_round_trips(backend, settings, monkeypatch):
+    eleven(backend, settings)
+    result = tasks.add.using(queue_name="q7").enqueue(1)
+    asked, run, together = [], Link.run, Link.execute_many
+    monkeypatch.setattr(
+        Link, "run", lambda link, script, *given: asked.append(script.name) or run(link, script, *given)
+    )
+    monkeypatch.setattr(Link, "execute_many", lambda link, given: asked.append(len(given)) or together(link, given))
+    assert task_backends["default"].get_result(result.id).status == READY
+    assert asked[0] == 44 and len(asked) <= 3, asked
+
+
+@pytest.mark.backends("memory", "sqlite", "postgres", "mariadb", "redis", *DISCOVERED)
+def test_a_result_is_found_in_each_state_in_the_queue_that_has_it(backend, settings):
+    eleven(backend, settings)
+    ours = task_backends["default"]
+    result = tasks.broken.using(queue_name="q3").enqueue()
+    assert ours.get_result(result.id).status == READY
+    lease = claim_one(queues["q3"])
+    assert ours.get_result(result.id).status == RUNNING
+    queues["q3"].release([lease])
+    run_one(queues["q3"])
+    assert ours.get_result(result.id).status == FAILED
+    queues["q3"].store.drop(f"result:{result.id}")
+    again = ours.get_result(result.id)
+    assert (again.status, again.task.queue_name) == (FAILED, "q3"), "from the failed queue"
+    with pytest.raises(TaskResultDoesNotExist):
+        ours.get_result("0" * 32)
+
+
+@pytest.mark.backends("memory", "redis")
+def test_a_message_that_was_moved_to_another_queue_is_found(backend, settings):
+    settings.QUEUES = backend.queues("default", "mail")
+    result = tasks.add.enqueue(1)
+    [lease] = queues["default"].claim(1)
+    queues["default"].complete([lease])
+    queues["mail"].put([lease.entry])
+    result.refresh()
+    assert result.status == READY
+
+
+@pytest.mark.backends("memory", "sqlite")
+def test_a_store_that_is_unreachable_breaks_no_result_of_the_others(backend, settings):
+    nowhere = {"CLASS": "djqueue.backends.redis_backend.RedisQueue", "CONNECTION": f"redis://127.0.0.1:{free_port()}"}
+    settings.QUEUES = {"a_first": nowhere, "b_second": nowhere, **backend.queues("default")}
+    ours = task_backends["default"]
+    result = tasks.add.enqueue(1)
+    assert ours.get_result(result.id).status == tasks.add.get_result(result.id).status == READY
+    run_one(queues["default"])
+    result.refresh()
+    asyncio.run(result.arefresh())
+    assert (result.status, ours.get_result(result.id).return_value) == (SUCCESSFUL, 1)
+    with pytest.raises(StoreUnreachable, match="127.0.0.1"):
+        ours.get_result("0" * 32)
+
+
+@pytest.mark.backends("sqlite")
+def test_refreshing_asks_no_other_queue_if_its_own_knows_it(backend, settings, monkeypatch):
+    eleven(backend, settings)
+    result = tasks.add.using(queue_name="q3").enqueue(1)
+    asked = []
+    monkeypatch.setattr(results, "find", lambda queue, id: asked.append(queue.alias) or find(queue, id))
+    result.refresh()
+    assert asked == ["q3"]
+
+
+@pytest.mark.backends("memory")
+def test_a_copy_of_a_result_is_equal_and_can_be_refreshed(queue):
+    result = tasks.add.enqueue(1)
+    other = copy.deepcopy(result)
+    assert other == result
+    run_one(queue)
+    other.refresh()
+    assert (other.status, result.status) == (SUCCESSFUL, READY)

@@ -91,6 +91,7 @@ from djqueue.backends.entries import (
 )
 from djqueue.backends.guards import Guard, OnceGuard, Span, remembering
 from djqueue.backends.history import HistoryRow
+from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_blocked, resumed
 from djqueue.messages.failures import with_error
@@ -555,6 +556,15 @@ class DatabaseQueue(LeasedQueue):
     def find(self, id: str) -> Record | None:
         rows = self._db.run(self._db.sql.find, id) if is_text(id) else []
         return next((record_of(row, self._lifo) for row in rows), None)
+
+    def holders(self, queues: Sequence[Self], id: str) -> list[Self]:
+        if not is_text(id):
+            return []
+        names = [name for queue in queues for name in (queue.name, f"{queue.name}{FAILED_SUFFIX}")]
+        found = {name.removesuffix(FAILED_SUFFIX) for name in self._db.run(self._db.sql.queues_of, id, names)}
+        keys = {queue._facts.key(f"{RESULTS}{id}"): queue.name for queue in queues}
+        found |= {keys[key] for key in self._db.run(self._db.sql.get_many, list(keys))}
+        return [queue for queue in queues if queue.name in found or queue.store is not queue._facts]
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._noted(self._db.sql.remove, chunk) for chunk in chunks(ids))

@@ -224,6 +224,16 @@ class Link:
         except FAULTS as error:
             raise self.told(error) from None
 
+    def execute_many(self, commands: Sequence[Sequence[object]]) -> list[Any]:
+        """The replies to commands that are sent together; of one that fails its error. Raises as :meth:`execute`."""
+        try:
+            together = self.client.pipeline(transaction=False)
+            for command in commands:
+                together.execute_command(*command)
+            return list(together.execute(raise_on_error=False))
+        except FAULTS as error:
+            raise self.told(error) from None
+
     def _by_client(self, *args: Any) -> Any:
         return self.client.execute_command(*args)
 

@@ -44,6 +44,7 @@ from djqueue.backends.redis.connection import Link, check_server, connections, i
 from djqueue.backends.redis.history import Newest
 from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
+from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import plain, tell
 from djqueue.utils import priority as checked_priority
@@ -369,6 +370,20 @@ class RedisQueue(LeasedQueue):
     def find(self, id: str) -> Record | None:
         found = self._run("find", (protocol.text(id),))
         return protocol.found_record(*found) if found else None
+
+    def holders(self, queues: Sequence[Self], id: str) -> list[Self]:
+        if self._link.is_cluster:  # each queue is in a slot of its own
+            return super().holders(queues, id)
+        asked = [question for queue in queues for question in queue._questions(id)]
+        answers = zip(*[iter(self._link.execute_many(asked))] * (len(asked) // len(queues)), strict=True)
+        told = zip(queues, answers, strict=True)
+        return [queue for queue, some in told if any(some) or queue.store is not queue._own_store]
+
+    def _questions(self, id: str) -> list[tuple[object, ...]]:
+        """Commands of which one has an answer if the queue knows a message, also while that ends or is requeued."""
+        waits = ("HEXISTS", self._keys.part("env"), protocol.text(id))
+        failed = ("HEXISTS", self._keys.part("failed_env"), protocol.text(id))
+        return [waits, failed, ("EXISTS", self._keys.fact(f"{RESULTS}{id}")), waits]
 
     def remove(self, ids: Iterable[str]) -> int:
         return sum(self._run("remove", [*map(protocol.text, some)]) for some in protocol.slices(ids))

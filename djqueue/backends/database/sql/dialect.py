@@ -751,6 +751,11 @@ class Dialect:
         sql = f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %s AND id = %s"
         return self.rows(sql, [self.queue, id])
 
+    def queues_of(self, id: str, queues: Sequence[str]) -> list[str]:
+        """Those of some queues that have an entry of an id."""
+        sql = f"SELECT queue FROM djqueue_message WHERE id = %s AND queue IN ({marks(queues)})"
+        return [name for (name,) in self.rows(sql, [id, *queues])]
+
     def peek(
         self, states: Sequence[int], limit: int, after: Sequence[int] = (), backwards: bool = False
     ) -> list[tuple]:
