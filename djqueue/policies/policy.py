@@ -219,11 +219,11 @@ LEAST_WAIT = 0.1
 """Seconds that pass at least before the start that a command asks for: none of them can keep a worker busy alone."""
 _USUAL_BACKOFF = Backoff()
 LOST = "worker died"
+"""How the reason begins of a message that failed because its workers died."""
 ALONE = 0
 """The patience where what was lost once runs alone in its consumer: when the consumer died, nothing else ran."""
 MOST_ALONE = 2
 """Starts that may be lost there, unless the command's own ``max_lost`` says more."""
-"""How the reason begins of a message that failed because its workers died."""
 TASK = "task"
 """The field of a policy that travels and is no option."""
 
