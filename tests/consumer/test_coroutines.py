@@ -13,9 +13,11 @@ from django.utils import translation
 from djqueue import Consumer, current_message
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
+from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.consumer import exit_code, heard, serving
+from tests.support.misdeeds import MISDEEDS, wait_with_tasks
 
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
@@ -245,3 +247,32 @@ class TestDatabase:
         assert max(most) == 3
         assert len({one for one in seen if one is not False}) == 3
         assert Thing.objects.count() == 12
+
+
+@queue_command(result_ttl=60)
+async def wait_as_an_innocent():
+    return await wait_with_tasks(0.3)
+
+
+@queue_command
+async def misbehave(how):
+    within.append(how)
+    func, _ = MISDEEDS[how]
+    await func()
+
+
+@MEMORY
+class TestMisdeeds:
+    @pytest.mark.parametrize("how", MISDEEDS)
+    def test_a_command_that_harms_the_loop_fails_alone(self, queue, how):
+        before = wait_as_an_innocent.enqueue_many([()] * 10)
+        guilty = misbehave(how)
+        after = wait_as_an_innocent.enqueue_many([()] * 10)
+        with heard("retried", "failed", "released") as told, serving(threads=2, coroutines=50) as consumer:
+            assert [handle.get(timeout=30) for handle in [*before, *after]] == [2] * 20
+            eventually(lambda: queue.stats().failed == 1)
+            assert (consumer.future.done(), consumer.end()) == (False, 0)
+        assert [name for name, about in told if name != "released"] == ["failed"]
+        assert within == [how]
+        [note] = errors_of(queue.failed.find(guilty.id).entry.errors)
+        assert [part for part in MISDEEDS[how][1] if part not in note["reason"]] == []
