@@ -144,7 +144,7 @@ class SharedLoop:
 
     def accuse(self, jobs: Sequence[Job], deed: str, cause: BaseException | None = None) -> EventLoopMisused:
         """Have messages fail with an error that says what they did; the error. From any thread."""
-        error = EventLoopMisused(f"{deed}, which it shares with other messages")
+        error = EventLoopMisused(f"{deed}: all async commands of a consumer share one event loop")
         error.__cause__ = cause
         task = self._tasks.get(jobs[0])
         if task is None:

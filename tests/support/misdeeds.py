@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import threading
 
 MISDEEDS = {}
 """By name: the coroutine function, and what the error must contain."""
@@ -230,16 +229,3 @@ async def wait_with_tasks(seconds: float) -> int:
 async def _slept(seconds: float) -> int:
     await asyncio.wait_for(asyncio.sleep(seconds), 60)
     return 1
-
-
-def cancel_from_outside(loop_of: asyncio.AbstractEventLoop, name: str) -> None:
-    """Cancel tasks of the loop, from a thread that serves no message."""
-    thread = threading.Thread(target=loop_of.call_soon_threadsafe, args=[_cancel_named, loop_of, name])
-    thread.start()
-    thread.join()
-
-
-def _cancel_named(loop_of, name):
-    for task in asyncio.all_tasks(loop_of):
-        if name in task.get_name():
-            task.cancel()
