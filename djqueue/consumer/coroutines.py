@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -14,13 +14,13 @@ from functools import partial
 from math import inf
 from traceback import StackSummary
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
 from djqueue.consumer.database_connections import mend_connections
-from djqueue.consumer.event_loop import MessageTask, SharedLoop
+from djqueue.consumer.event_loop import SharedLoop
 from djqueue.consumer.in_flight import Held
 from djqueue.consumer.loop import Member
 from djqueue.exceptions import TimeLimitExceeded
@@ -51,7 +51,6 @@ class Coroutines(Member):
         self._places = threading.Semaphore(limit)
         self._threads = DatabaseThreads(threads)
         self._finish = finish
-        self._held: dict[MessageTask, Held] = {}
         self._asked: float | None = None
         """When the loop was asked for an answer that it has not given yet."""
         self._is_told = False
@@ -101,9 +100,9 @@ class Coroutines(Member):
     def _start_task(self, held: Held, begun: Begun) -> None:
         name = f"{plain(held.lease.entry.command)} (message {plain(held.lease.entry.id)})"
         ends: list[Verdict] = []
-        task = self._shared.start(self._run(begun, ends), [begun.job], name, begun.context)
-        self._held[task] = held
-        task.add_done_callback(partial(self._ended, held, begun, ends))
+        jobs = [begun.job]
+        task = self._shared.start(self._run(begun, ends), jobs, name, begun.context)
+        task.add_done_callback(partial(self._ended, held, begun, jobs, ends))
 
     async def _run(self, begun: Begun, ends: list[Verdict]) -> None:
         with self._threads.for_this_task() as thread:
@@ -111,13 +110,15 @@ class Coroutines(Member):
             if thread.is_used:
                 await sync_to_async(mend_connections)()
 
-    def _ended(self, held: Held, begun: Begun, ends: Sequence[Verdict], task: asyncio.Task[Any]) -> None:
+    def _ended(
+        self, held: Held, begun: Begun, jobs: Sequence[Job], ends: Sequence[Verdict], task: asyncio.Task[Any]
+    ) -> None:
         """Finish a message. Not in its task, which may be cancelled before its first step."""
         verdict = ends[0] if ends else Verdict(Outcome.INTERRUPTED, "cancelled before it began")
         try:
             verdict = end_begun(begun, verdict)
         finally:
-            del self._held[cast(MessageTask, task)]
+            self._shared.forget(jobs)
             self.give_place()
             self._finish(held, verdict)
         if verdict.exception is not None:
@@ -125,7 +126,7 @@ class Coroutines(Member):
 
     def stack_of(self, held: Held) -> StackSummary:
         """Where the coroutine of a message waits, the innermost frame last. From any thread."""
-        task = next((task for task, one in self._held.copy().items() if one is held), None)
+        task = next((task for task in self._shared.tasks() if _is_among(held, task.jobs)), None)
         return StackSummary.extract(_frames_of(None if task is None else task.get_coro()))
 
     def await_(self, coroutine: Any) -> object:
@@ -145,6 +146,7 @@ class Coroutines(Member):
         task: asyncio.Task[Any]
         if jobs := jobs_of():
             task = self._shared.start(coroutine, jobs, plain(jobs[0].entry.command), copy_context())
+            task.add_done_callback(lambda task: self._shared.forget(jobs))
         else:
             task = self.loop.create_task(coroutine)
         task.add_done_callback(partial(_pass_on, future))
@@ -185,7 +187,7 @@ class Coroutines(Member):
 
     def blames(self, held: Held) -> bool:
         """Whether a message blocks the loop, or was on it when it died."""
-        return any(job.queue is held.queue and job.entry.id == held.lease.entry.id for job in self._blamed)
+        return _is_among(held, self._blamed)
 
     def spares(self, held: Held) -> bool:
         """Whether a message cannot go on because another one blocks the loop."""
@@ -199,6 +201,10 @@ class Coroutines(Member):
                     task.excuse(TimeLimitExceeded)
         self._asked = None
         self.move()
+
+
+def _is_among(held: Held, jobs: Iterable[Job]) -> bool:
+    return any(job.queue is held.queue and job.entry.id == held.lease.entry.id for job in jobs)
 
 
 def _pass_on(future: Future[Any], task: asyncio.Task[Any]) -> None:

@@ -38,15 +38,14 @@ GUARDED = {
 class MessageTask(asyncio.Task[Any]):
     """The task of a message, or of the messages of a batch: others cannot cancel it."""
 
-    def __init__(self, shared: SharedLoop, coroutine: Coroutine, jobs: Sequence[Job], name: str, context: Context):
-        self.jobs, self._shared = jobs, shared
-        self._disturbed_by: Sequence[Job] = ()
-        super().__init__(coroutine, loop=shared.loop, name=name, context=context)
+    jobs: Sequence[Job]
+    shared: SharedLoop
+    _disturbed_by: Sequence[Job] = ()
 
     def cancel(self, msg: Any = None) -> bool:
         by = jobs_of()
         if by and by[0] is not self.jobs[0]:
-            self._shared.accuse(by, "it cancelled the task of another message")
+            self.shared.accuse(by, "it cancelled the task of another message")
             return False
         if not by and self._may_repeat:
             return self.interrupt()
@@ -71,7 +70,7 @@ class MessageTask(asyncio.Task[Any]):
     def punish(self) -> None:
         """Cancel it, and have all messages come again of which it cancelled a task."""
         super().cancel()
-        for task in self._shared.tasks():
+        for task in self.shared.tasks():
             if task._disturbed_by and task._disturbed_by[0] is self.jobs[0]:
                 task.interrupt()
 
@@ -128,10 +127,14 @@ class SharedLoop:
             self.loop.call_soon_threadsafe(self.loop.stop, context=Context())
 
     def start(self, coroutine: Coroutine, jobs: Sequence[Job], name: str, context: Context) -> MessageTask:
-        """The task of a message. In the thread of the loop."""
-        task = self._tasks[jobs[0]] = MessageTask(self, coroutine, jobs, name, context)
-        task.add_done_callback(self._forget)
+        """The task of a message, to be forgotten when it is done. In the thread of the loop."""
+        task = MessageTask(coroutine, loop=self.loop, name=name, context=context)
+        task.jobs, task.shared = jobs, self
+        self._tasks[jobs[0]] = task
         return task
+
+    def forget(self, jobs: Sequence[Job]) -> None:
+        del self._tasks[jobs[0]]
 
     def tasks(self) -> list[MessageTask]:
         """The tasks of all messages that run. From any thread."""
@@ -190,9 +193,6 @@ class SharedLoop:
         jobs = jobs_of(kwargs.get("context"))
         task.owner = self._tasks.get(jobs[0]) if jobs else None
         return task
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        del self._tasks[task.jobs[0]]  # type: ignore[attr-defined]
 
 
 def _jobs_in(frames: Iterable[FrameType]) -> Sequence[Job]:
