@@ -98,6 +98,10 @@ class TimeLimitExceeded(QueueError, TimeoutError):
     """A command ran for longer than its `time_limit`."""
 
 
+class EventLoopMisused(QueueError, RuntimeError):
+    """A command stopped the event loop that it shares with others, broke it off, or cancelled what is not its own."""
+
+
 # ---- results
 
 

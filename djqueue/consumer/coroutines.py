@@ -6,20 +6,26 @@ import asyncio
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from math import inf
 from traceback import StackSummary
 from types import FrameType
 from typing import Any
 
 from djqueue.backends.entries import log_extra
+from djqueue.consumer.event_loop import MessageTask, SharedLoop
 from djqueue.consumer.in_flight import Held
 from djqueue.consumer.loop import Member
 from djqueue.consumer.loop_threads import LoopThreads, User
+from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import release
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.running.context import current_message
-from djqueue.running.executor import Begun, run_begun
+from djqueue.running.context import Job, jobs_of
+from djqueue.running.executor import Begun, end_begun, run_begun
 from djqueue.utils import clock, plain, tell
 
 logger = logging.getLogger(__name__)
@@ -38,40 +44,43 @@ class Coroutines(Member):
     def __init__(self, limit: int, threads: int, finish: Callable[[Held, Verdict], None]):
         super().__init__("djqueue-coroutines")
         self.limit = limit
-        self.loop = asyncio.new_event_loop()
+        self._shared = SharedLoop()
+        self.loop = self._shared.loop
         self._places = threading.Semaphore(limit)
         self.threads = LoopThreads(self.loop, threads, self.starvation)
         self._users: dict[Held, User] = {}
         self._left: set[Held] = set()
         """Messages that were given up, and whose coroutines still run."""
         self._finish = finish
-        self._tasks: dict[asyncio.Task[None], Held] = {}
         self._asked: float | None = None
         """When the loop was asked for an answer that it has not given yet."""
         self._is_told = False
         self.is_stuck = False
-        """Whether a message that is to end blocks the loop: only another process can go on."""
+        """Whether a message blocks the loop for longer than it may: only another process can go on."""
+        self._blamed: Sequence[Job] = ()
+        """The messages that block the loop, or with which it died."""
 
     def duty(self) -> None:
-        asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            self._shared.run()
             self.loop.run_until_complete(self._end())
+        except BaseException:
+            self._blamed = self._jobs()
+            raise
         finally:
             self.loop.close()
 
     async def _end(self) -> None:
-        tasks = [*self._tasks]
+        tasks = self._shared.tasks()
         for task in tasks:
-            task.cancel()
+            task.interrupt()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.loop.shutdown_asyncgens()
         self.threads.close()
 
     def stop(self) -> None:
         """Cancel what still runs, and end."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.loop.stop)
+        self._shared.end()
 
     def take_place(self, recall: Callable[[], str]) -> str:
         """Wait for a place among those that run; or why there is none."""
@@ -90,37 +99,40 @@ class Coroutines(Member):
             self.loop.call_soon_threadsafe(self._start_task, held, begun)
 
     def _start_task(self, held: Held, begun: Begun) -> None:
-        name = _name(held.lease.entry.command, held.lease.entry.id)
-        task = self.loop.create_task(self._run(held, begun), name=name, context=begun.context)
-        self._tasks[task] = held
-        task.add_done_callback(self._tasks.pop)
+        name, jobs = _name(begun.job), [begun.job]
+        self._users[held] = user = self.threads.user(name, begun.control, log_extra(held.queue.alias, held.lease.entry))
+        ends: list[Verdict] = []
+        task = self._shared.start(self._run(begun, user, ends), jobs, name, begun.context)
+        task.add_done_callback(partial(self._ended, held, begun, jobs, ends))
 
-    async def _run(self, held: Held, begun: Begun) -> None:
-        verdict = Verdict(Outcome.INTERRUPTED, "the consumer stopped while it ran")
-        try:
-            verdict = await self._verdict(held, begun)
-        finally:
-            if held not in self._left:
-                self.give_place()
-            self._left.discard(held)
-            self._finish(held, verdict)
+    async def _run(self, begun: Begun, user: User, ends: list[Verdict]) -> None:
+        ends.append(await run_begun(begun, user))
 
-    async def _verdict(self, held: Held, begun: Begun) -> Verdict:
-        entry = held.lease.entry
-        name = _name(entry.command, entry.id)
-        self._users[held] = user = self.threads.user(name, begun.control, log_extra(held.queue.alias, entry))
+    def _ended(
+        self, held: Held, begun: Begun, jobs: Sequence[Job], ends: Sequence[Verdict], task: asyncio.Task[Any]
+    ) -> None:
+        """Finish a message. Not in its task, which may be cancelled before its first step."""
+        verdict = ends[0] if ends else Verdict(Outcome.INTERRUPTED, "cancelled before it began")
         try:
-            verdict = await run_begun(begun, user)
+            verdict = end_begun(begun, verdict)
         finally:
+            self._shared.forget(jobs)
             del self._users[held]
+            if held in self._left:
+                self._left.remove(held)
+            else:
+                self.give_place()
+            self._finish(held, verdict)
         if verdict.exception is not None:
             release([verdict.exception])  # now, as its frames may hold much memory
-        return verdict
 
     def stack_of(self, held: Held) -> StackSummary:
         """Where the coroutine of a message waits, the innermost frame last. From any thread."""
-        task = next((task for task, one in self._tasks.copy().items() if one is held), None)
+        task = self._task_of(held)
         return StackSummary.extract(_frames_of(None if task is None else task.get_coro()))
+
+    def _task_of(self, held: Held) -> MessageTask | None:
+        return next((task for task in self._shared.tasks() if _is_among(held, task.jobs)), None)
 
     def where_is(self, held: Held) -> str:
         """The traceback of what a message does: in the loop that it blocks, in a thread, or where it waits."""
@@ -135,7 +147,7 @@ class Coroutines(Member):
             self.loop.call_soon_threadsafe(self._leave_behind, held)
 
     def _leave_behind(self, held: Held) -> None:
-        task = next((task for task, one in self._tasks.items() if one is held), None)
+        task = self._task_of(held)
         if task is None or held in self._left:
             return
         self._left.add(held)
@@ -152,41 +164,100 @@ class Coroutines(Member):
 
     def await_(self, coroutine: Any) -> object:
         """Run a coroutine of another thread on this loop, and wait for it."""
-        message = current_message()
-        user = self.threads.user("Something" if message is None else _name(message.command, message.id))
-        return asyncio.run_coroutine_threadsafe(_await_as(user, coroutine), self.loop).result()
+        future: Future[Any] = Future()
+        try:
+            self.loop.call_soon_threadsafe(self._start_for_thread, coroutine, future)
+        except RuntimeError:  # the loop is closed, for no fault of the messages
+            coroutine.close()
+            for job in jobs_of():
+                job.control.interrupts = (BaseException,)
+            raise
+        return future.result()
+
+    def _start_for_thread(self, coroutine: Any, future: Future[Any]) -> None:
+        """In a copy of the context of the thread."""
+        task: asyncio.Task[Any]
+        jobs = jobs_of()
+        name = _name(jobs[0]) if jobs else "Something"
+        awaiting = _await_as(self.threads.user(name), coroutine)
+        if jobs:
+            task = self._shared.start(awaiting, jobs, name, copy_context())
+            task.add_done_callback(lambda task: self._shared.forget(jobs))
+        else:
+            task = self.loop.create_task(awaiting, name=name)
+        task.add_done_callback(partial(_pass_on, future))
 
     # ---- A coroutine that blocks stops all of them
 
     def look(self) -> None:
-        """Log which message keeps the loop from answering, once."""
+        """Log what keeps the loop from answering, once; if it does for longer than its lease, no other may wait on."""
         now = clock()
         if self._asked is None:
             self._asked, self._is_told = now, False
             self.loop.call_soon_threadsafe(self._answer)
-        elif self.is_blocked and not self._is_told:
-            self._is_told = True
-            task = asyncio.current_task(self.loop)
-            text = "%s blocks the event loop for %.1f s, and with it all async commands. It is here:\n%s"
-            name = "Something" if task is None else task.get_name()
-            tell(logger, logging.WARNING, text, name, now - self._asked, self.where())
+        elif self.is_blocked:
+            self._blamed = self._shared.runs_now()
+            if not self._is_told:
+                self._is_told = True
+                self._tell_blocked(now - self._asked)
+            self.is_stuck = self.is_stuck or now - self._asked > self._patience()
+
+    def _tell_blocked(self, since: float) -> None:
+        task = asyncio.current_task(self.loop)
+        text = "%s blocks the event loop for %.1f s, and with it all async commands. It is here:\n%s"
+        name = "Something" if task is None else task.get_name()
+        tell(logger, logging.WARNING, text, name, since, self.where())
+
+    def _patience(self) -> float:
+        """For how many seconds the loop may be blocked."""
+        jobs = self._blamed or self._jobs()
+        leases = [(job.policy.lease, job.control.lease) for job in jobs]
+        return min((own or lease.until - lease.claimed for own, lease in leases if lease is not None), default=inf)
+
+    def _jobs(self) -> list[Job]:
+        return [job for task in self._shared.tasks() for job in task.jobs]
 
     @property
     def is_blocked(self) -> bool:
         return self._asked is not None and clock() - self._asked > BLOCKED
 
+    def blames(self, held: Held) -> bool:
+        """Whether a message blocks the loop, or was on it when it died."""
+        return _is_among(held, self._blamed)
+
+    def spares(self, held: Held) -> bool:
+        """Whether a message cannot go on because another one blocks the loop."""
+        return self.is_blocked and bool(self._blamed) and not self.blames(held)
+
     def _answer(self) -> None:
+        """The time for which one message blocked the loop does not count against the limits of others."""
+        if self.is_blocked and not self.is_stuck:
+            for task in self._shared.tasks():
+                if self._blamed and task.jobs[0] is not self._blamed[0]:
+                    task.excuse(TimeLimitExceeded)
         self._asked = None
         self.move()
 
 
-def _name(command: str, id: str) -> str:
-    return f"{plain(command)} (message {plain(id)})"
+def _name(job: Job) -> str:
+    return f"{plain(job.entry.command)} (message {plain(job.entry.id)})"
 
 
 async def _await_as(user: User, coroutine: Any) -> object:
     async with user:
         return await coroutine
+
+
+def _is_among(held: Held, jobs: Iterable[Job]) -> bool:
+    return any(job.queue is held.queue and job.entry.id == held.lease.entry.id for job in jobs)
+
+
+def _pass_on(future: Future[Any], task: asyncio.Task[Any]) -> None:
+    """Give the end of a task to the thread that waits for it."""
+    try:
+        future.set_result(task.result())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def _frames_of(coroutine: Any) -> Iterator[tuple[FrameType, int]]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -87,6 +87,8 @@ class User:
     def __init__(self, threads: LoopThreads, name: str, control: Control | None, about: dict[str, Any] | None):
         self.name, self.about = name, about
         self._threads, self._control = threads, control
+        self._context: Context | None = None
+        """Of its task: what is to happen to the task must happen there, as the context says who did it."""
         self.is_over = False
         self._loan = Loan(threads.database, self)
         self._loans: set[Loan] = set()
@@ -96,6 +98,7 @@ class User:
         _user.set(self)
         if self._control is not None:
             _use_for_database(self._loan)
+            self._context = copy_context()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
@@ -129,12 +132,10 @@ class User:
     def note(self, loan: Loan, holds: bool) -> None:
         """A loan has a thread now or waits for one, or neither."""
         (self._loans.add if holds else self._loans.discard)(loan)
-        if self._control is None or self.is_over:
+        if self._control is None or self._context is None or self.is_over:
             return
-        if any(one.thread is None for one in self._loans) and not any(one.is_busy for one in self._loans):
-            self._control.wait()
-        else:
-            self._control.go_on()
+        is_waiting = any(one.thread is None for one in self._loans) and not any(one.is_busy for one in self._loans)
+        self._context.run(self._control.wait if is_waiting else self._control.go_on)
 
 
 def _use_for_database(loan: Loan) -> None:

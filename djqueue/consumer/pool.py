@@ -232,8 +232,13 @@ class Worker(Member):
         return isinstance(begun, Verdict) and self._pool.finish_of(self, held, begun)
 
     def _begin(self, held: Held) -> Begun | Verdict:
+        """Begin a message, or run it in a process of its own if loops have died with it."""
+        control = self._pool.control(held)
         try:
-            return begin(held.queue, held.lease, self._pool.control(held))
+            if held.suspect and self._pool.isolate is not None:
+                if (verdict := self._pool.isolate(held, control)) is not None:
+                    return verdict
+            return begin(held.queue, held.lease, control)
         except BaseException as error:  # not of the command: begin() judges those
             return _not_run([held], error)[0]
         finally:

@@ -212,6 +212,7 @@ class Supervisor:
 
     def tick_for_dead_threads(self) -> None:
         """Do one tick for heartbeats and settlers that died; the messages of a dead worker go back as lost."""
+        self._take_from_loop()
         lost = self.pool.take_from_dead()
         if time.monotonic() - self._claimed_last >= ON_ITS_WAY:  # waiting ones went back then: no worker gets these
             lost += [held for held in self.in_flight.running() if held.worker is None]
@@ -222,6 +223,17 @@ class Supervisor:
         for loop in [*self._heartbeats, *self.settlers.loops]:
             if loop.is_dead:
                 loop.guarded_tick()
+
+    def _take_from_loop(self) -> None:
+        """Give back what runs on an event loop that died or is blocked; what it died of, or who blocks it, is lost."""
+        coroutines = self.coroutines
+        if coroutines is None or not (coroutines.is_dead or coroutines.is_stuck):
+            return
+        coroutines.stop()  # if it goes on after all, what runs on it must not
+        reason = "the event loop that it ran on died" if coroutines.is_dead else "its event loop was blocked"
+        for held in self.in_flight.running():
+            if (is_lost := coroutines.blames(held)) or held.worker is coroutines:
+                self._put_back(held, Verdict(Outcome.INTERRUPTED, reason, lost=int(is_lost)))
 
     def hand_back_running(self) -> int:
         """Give back all running messages: others may start them now, not when the leases run out. How many."""
@@ -282,6 +294,8 @@ class Supervisor:
 
     def _give_up_coroutine(self, held: Held, coroutines: Coroutines) -> None:
         """Settle a message as failed that blocks its event loop, or does not end when it is cancelled."""
+        if coroutines.spares(held):
+            return
         if held.policy is not None and held.began is not None:
             self._judge_stuck(held, held.policy, clock() - held.began - held.waited, coroutines.where_is(held))
         coroutines.leave_behind(held)

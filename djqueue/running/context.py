@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from math import inf
 from types import CoroutineType
@@ -50,6 +50,8 @@ class Control:
     """Whether it has a slot in which it is to begin."""
     begins_by = inf
     """The moment by which it must begin, if it is throttled, by :func:`djqueue.utils.clock`."""
+    fault: BaseException | None = None
+    """What it did to an event loop that it shares, for which it fails however it ends."""
     attempts: Sequence[Attempt] | None = None
     """Of a call through Django's tasks: its attempts, this one too."""
 
@@ -232,6 +234,11 @@ class Job:
 
 
 _current: ContextVar[Sequence[Job]] = ContextVar("djqueue_current_jobs", default=())
+
+
+def jobs_of(context: Context | None = None) -> Sequence[Job]:
+    """The messages for which code runs, in this context or the given one; empty outside of a command."""
+    return _current.get() if context is None else context.get(_current, ())
 
 
 def current_message() -> CurrentMessage | None:

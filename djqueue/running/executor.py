@@ -107,16 +107,20 @@ def _verdict_on(job: Job, result: Any) -> Verdict:
 
 
 def _done(job: Job, value: object) -> Verdict:
+    if job.control.fault is not None:
+        return _failed(job, job.control.fault)
     ran = time.monotonic() - job.began
     return Verdict(DONE, "", None, 0.0, False, job.description, value, ran)
 
 
 def _failed(job: Job, error: BaseException) -> Verdict:
+    fault = job.control.fault
+    error = error if fault is None else fault
     ran, kind = time.monotonic() - job.began, type(error)  # not error.__class__, which can be any
     _leave_our_frames_out(error)
     if issubclass(kind, TooLate):
         return LATE
-    if issubclass(kind, job.control.interrupts):
+    if fault is None and issubclass(kind, job.control.interrupts):
         return Verdict(Outcome.INTERRUPTED, "interrupted", error)
     return judged(job.policy, error, job.entry)._replace(seconds=ran, description=job.description)
 
@@ -234,29 +238,30 @@ def begin(queue: BaseQueue, lease: Lease, control: Control) -> Begun | Verdict:
 
 
 async def run_begun(begun: Begun, threads: AbstractAsyncContextManager[Any]) -> Verdict:
-    """Run what :func:`begin` began, in a task of its context and with threads for what it calls; a verdict."""
+    """Run what :func:`begin` began, in a task of its context, with threads for what it calls; a verdict for
+    :func:`end_begun`."""
     job = begun.job
-    if (observer := _observer_of(job)) is not None:
-        verdicts = [await _run_observed(job, observer, threads)]
-    else:
-        try:
-            verdicts = [_done(job, await acall(job, threads))]
-        except BaseException as error:
-            verdicts = [_failed(job, error)]
-    _conclude(begun.queue, [begun.lease], [begun.control], copy_context(), [job], verdicts)
-    return verdicts[0]
-
-
-async def _run_observed(job: Job, observer: Observer, threads: AbstractAsyncContextManager[Any]) -> Verdict:
-    """What :func:`run_begun` does, for a call through Django's tasks."""
+    observer = _observer_of(job)
     try:
-        verdict = _done(job, observer.returned(await acall(job, threads)))
+        value = await acall(job, threads)
+        verdict = _done(job, value if observer is None else observer.returned(value))
     except BaseException as error:
         verdict = _failed(job, error)
-        await _tell_ended(observer, job, verdict)
+        if observer is not None:  # here, where log records find the exception
+            await _tell_ended(observer, job, verdict)
     else:
-        await _tell_ended(observer, job, verdict)
+        if observer is not None:
+            await _tell_ended(observer, job, verdict)
     return verdict
+
+
+def end_begun(begun: Begun, verdict: Verdict) -> Verdict:
+    """All that comes after a message has run, outside of its task; the verdict with what its result needs."""
+    if begun.job.control.fault is not None and verdict.exception is not begun.job.control.fault:
+        verdict = _failed(begun.job, begun.job.control.fault)
+    verdicts = [verdict]
+    _conclude(begun.queue, [begun.lease], [begun.control], begun.context, [begun.job], verdicts)
+    return verdicts[0]
 
 
 async def _tell_ended(observer: Observer, job: Job, verdict: Verdict) -> None:

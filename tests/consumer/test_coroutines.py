@@ -10,12 +10,14 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.utils import translation
 
-from djqueue import Consumer, current_message
+from djqueue import Consumer, current_message, signals
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
+from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.consumer import exit_code, heard, serving
+from tests.support.misdeeds import MISDEEDS, wait_with_tasks
 
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
@@ -245,3 +247,136 @@ class TestDatabase:
         assert max(most) == 3
         assert len({one for one in seen if one is not False}) == 3
         assert Thing.objects.count() == 12
+
+
+@queue_command(result_ttl=60)
+async def wait_as_an_innocent():
+    return await wait_with_tasks(0.3)
+
+
+@queue_command
+async def misbehave(how):
+    within.append(how)
+    func, _ = MISDEEDS[how]
+    await func()
+
+
+@queue_command
+async def block_for_a_while():
+    time.sleep(2.5)
+
+
+@queue_command(batch=10, result_ttl=60)
+async def wait_in_a_batch(calls):
+    seen.append("batch")
+    while not is_open.is_set():
+        await asyncio.sleep(0.01)
+    return list(calls)
+
+
+@queue_command(batch=10)
+async def stop_in_a_batch(calls):
+    asyncio.get_running_loop().call_soon(asyncio.get_running_loop().stop)
+    await asyncio.sleep(60)
+
+
+client = {}
+
+
+@queue_command(result_ttl=60)
+async def open_a_client():
+    client["reader"] = asyncio.create_task(asyncio.sleep(600))
+    seen.append("open")
+    while not is_open.is_set():
+        await asyncio.sleep(0.01)
+    return "ended"
+
+
+@queue_command(result_ttl=60)
+async def close_the_client():
+    client["reader"].cancel()
+    await asyncio.gather(client["reader"], return_exceptions=True)
+    return "closed"
+
+
+def cancel_named(loop, name):
+    for task in asyncio.all_tasks(loop):
+        if name in task.get_name():
+            task.cancel()
+
+
+@MEMORY
+class TestMisdeeds:
+    @pytest.mark.parametrize("how", MISDEEDS)
+    def test_a_command_that_harms_the_loop_fails_alone(self, queue, how):
+        before = wait_as_an_innocent.enqueue_many([()] * 10)
+        guilty = misbehave(how)
+        after = wait_as_an_innocent.enqueue_many([()] * 10)
+        with heard("retried", "failed", "released") as told, serving(threads=2, coroutines=50) as consumer:
+            assert [handle.get(timeout=30) for handle in [*before, *after]] == [2] * 20
+            eventually(lambda: queue.stats().failed == 1)
+            assert (consumer.future.done(), consumer.end()) == (False, 0)
+        assert [name for name, about in told if name != "released"] == ["failed"]
+        assert within == [how]
+        [note] = errors_of(queue.failed.find(guilty.id).entry.errors)
+        assert [part for part in MISDEEDS[how][1] if part not in note["reason"]] == []
+
+    def test_what_is_cancelled_before_its_first_step_comes_again(self, queue):
+        """By code that serves no message: nothing explains it, so nothing is counted."""
+        loop = []
+
+        def cancel(sender, attempt, **about):
+            if attempt == 1 and loop:
+                loop[0].call_soon_threadsafe(lambda: loop[0].call_soon(cancel_named, loop[0], wait_as_an_innocent.name))
+
+        wait(0)
+        signals.started.connect(cancel)
+        try:
+            with serving(threads=1, coroutines=50) as consumer:
+                loop.append(eventually(lambda: seen and seen[0]))
+                handles = wait_as_an_innocent.enqueue_many([()] * 20)
+                assert [handle.get(timeout=30) for handle in handles] == [2] * 20
+                is_open.set()
+                assert consumer.end() == 0
+        finally:
+            signals.started.disconnect(cancel)
+        assert (queue.stats().failed, queue.stats().leased) == (0, 0)
+
+    def test_a_client_that_messages_share_may_cancel_the_tasks_that_another_message_started(self, queue):
+        first = open_a_client()
+        with serving(threads=1, coroutines=50) as consumer:
+            eventually(lambda: "open" in seen)
+            assert close_the_client().get(timeout=30) == "closed"
+            is_open.set()
+            assert first.get(timeout=30) == "ended"
+            assert consumer.end() == 0
+        assert queue.stats().failed == 0
+
+    @pytest.mark.parametrize("command", ["stop the loop", "cancel all other tasks", "exit in a stray task"])
+    def test_what_runs_as_a_batch_is_safe_too(self, queue, command):
+        batch = [wait_in_a_batch(number) for number in range(3)]
+        with serving(threads=2, coroutines=50) as consumer:
+            eventually(lambda: "batch" in seen)
+            guilty = misbehave(command)
+            eventually(lambda: queue.failed.find(guilty.id))
+            is_open.set()
+            assert [handle.get(timeout=30) for handle in batch] == [0, 1, 2]
+            assert consumer.end() == 0
+        assert (queue.stats().failed, queue.stats().done) == (1, 3)
+
+    def test_a_batch_that_harms_the_loop_fails(self, queue):
+        innocents = wait_as_an_innocent.enqueue_many([()] * 5)
+        guilty = [stop_in_a_batch(number) for number in range(3)]
+        with serving(threads=2, coroutines=50) as consumer:
+            assert [handle.get(timeout=30) for handle in innocents] == [2] * 5
+            eventually(lambda: queue.stats().failed == 3)
+            assert consumer.end() == 0
+        assert all("stopped the event loop" in queue.failed.find(one.id).entry.errors for one in guilty)
+
+    def test_time_in_which_another_blocks_the_loop_does_not_count_against_a_limit(self, queue):
+        limited = [wait_as_an_innocent.using(time_limit=1.5).enqueue() for _ in range(5)]
+        with serving(threads=1, coroutines=50) as consumer:
+            block_for_a_while()
+            assert [handle.get(timeout=30) for handle in limited] == [2] * 5
+            assert consumer.end() == 0
+        assert queue.stats().failed == 0

@@ -1,0 +1,207 @@
+"""An event loop that commands share: what one does to the loop, or to the tasks of another, costs that one alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import Context
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from djqueue.consumer.loop import frames_of_threads
+from djqueue.exceptions import EventLoopMisused
+from djqueue.messages.failures import kind_of, text_of
+from djqueue.running.context import Job, jobs_of
+from djqueue.utils import plain, tell
+
+logger = logging.getLogger(__name__)
+
+SOON = 1.0  # seconds: a loop that breaks again within this will not go on
+MOST_STARTS = 10
+"""From this start on a cancellation that nothing explains is a failure: a message must not come again for ever."""
+HANDLE = asyncio.Handle._run.__code__
+"""Where a loop of asyncio runs a callback, or a step of a task."""
+GUARDED = {
+    "stop": "it stopped the event loop of the consumer",
+    "close": "it closed the event loop of the consumer",
+    "set_task_factory": "it replaced the task factory of the consumer's event loop",
+    "shutdown_asyncgens": "it closed all async generators of the consumer's event loop",
+}
+"""Methods of a loop that act on all its commands, and what a command that calls one has done."""
+
+
+class MessageTask(asyncio.Task[Any]):
+    """The task of a message, or of the messages of a batch: others cannot cancel it."""
+
+    jobs: Sequence[Job]
+    shared: SharedLoop
+    _disturbed_by: Sequence[Job] = ()
+
+    def cancel(self, msg: Any = None) -> bool:
+        by = jobs_of()
+        if by and by[0] is not self.jobs[0]:
+            self.shared.accuse(by, "it cancelled the task of another message")
+            return False
+        if not by and self._may_repeat:
+            return self.interrupt()
+        return super().cancel(msg)
+
+    def interrupt(self) -> bool:
+        """Cancel it for no fault of its message, which comes again unless it ends well all the same."""
+        self.excuse(BaseException)
+        return super().cancel()
+
+    def excuse(self, error: type[BaseException]) -> None:
+        """Have the run count as interrupted, not as failed, if it ends by this."""
+        for job in self.jobs:
+            job.control.interrupts = (*job.control.interrupts, error)
+
+    def disturb(self, by: Sequence[Job]) -> None:
+        """Another message cancels a task that this one started."""
+        self._disturbed_by = by
+        if self._may_repeat:
+            self.excuse(asyncio.CancelledError)
+
+    def punish(self) -> None:
+        """Cancel it, and have all messages come again of which it cancelled a task."""
+        super().cancel()
+        for task in self.shared.tasks():
+            if task._disturbed_by and task._disturbed_by[0] is self.jobs[0]:
+                task.interrupt()
+
+    @property
+    def _may_repeat(self) -> bool:
+        return all(job.entry.attempts < MOST_STARTS for job in self.jobs)
+
+
+class OwnTask(asyncio.Task[Any]):
+    """A task that a command started. Others may cancel it, as it may be of a client that they share."""
+
+    owner: MessageTask | None = None
+
+    def cancel(self, msg: Any = None) -> bool:
+        by = jobs_of()
+        if by and self.owner is not None and by[0] is not self.owner.jobs[0] and not self.owner.done():
+            if by[0].control.fault is not None:
+                return False
+            self.owner.disturb(by)
+        return super().cancel(msg)
+
+
+class SharedLoop:
+    """Runs the loop until its end. The context of the code that does something says which message does it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._tasks: dict[Job, MessageTask] = {}
+        self._ending = False
+        self._broke = 0.0
+        self._thread = 0
+        self.loop.set_task_factory(self._make_task)  # type: ignore[arg-type]
+        self._set_handler = self.loop.set_exception_handler
+        guards: dict[str, Callable[..., Any]] = {"set_exception_handler": self._set_exception_handler}
+        for name, deed in GUARDED.items():
+            guards[name] = partial(self._guard, getattr(self.loop, name), deed)
+        for name, guard in guards.items():
+            setattr(self.loop, name, guard)
+
+    def run(self) -> None:
+        """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
+        asyncio.set_event_loop(self.loop)
+        self._thread = threading.get_ident()
+        while not self._ending:
+            try:
+                self.loop.run_forever()
+            except BaseException as error:
+                self._go_on_after(error)
+
+    def end(self) -> None:
+        """Have :meth:`run` return. From any thread."""
+        self._ending = True
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.loop.stop, context=Context())
+
+    def start(self, coroutine: Coroutine, jobs: Sequence[Job], name: str, context: Context) -> MessageTask:
+        """The task of a message, to be forgotten when it is done. In the thread of the loop."""
+        task = MessageTask(coroutine, loop=self.loop, name=name, context=context)
+        task.jobs, task.shared = jobs, self
+        self._tasks[jobs[0]] = task
+        return task
+
+    def forget(self, jobs: Sequence[Job]) -> None:
+        del self._tasks[jobs[0]]
+
+    def tasks(self) -> list[MessageTask]:
+        """The tasks of all messages that run. From any thread."""
+        return [*self._tasks.copy().values()]
+
+    def runs_now(self) -> Sequence[Job]:
+        """The messages whose code the loop runs just now, as far as that is known. From another thread."""
+        frame = frames_of_threads().get(self._thread)
+        return _jobs_in(frame for frame, _ in traceback.walk_stack(frame)) if frame is not None else ()
+
+    def accuse(self, jobs: Sequence[Job], deed: str, cause: BaseException | None = None) -> EventLoopMisused:
+        """Have messages fail with an error that says what they did; the error. From any thread."""
+        error = EventLoopMisused(f"{deed}: all async commands of a consumer share one event loop")
+        error.__cause__ = cause
+        task = self._tasks.get(jobs[0])
+        if task is None:
+            text, entry = "%s (message %s) had ended; then %s", jobs[0].entry
+            tell(logger, logging.ERROR, text, plain(entry.command), plain(entry.id), error, exc_info=cause)
+        elif jobs[0].control.fault is None:
+            for job in jobs:
+                job.control.fault = error
+            self.loop.call_soon_threadsafe(task.punish, context=Context())
+        return error
+
+    def _go_on_after(self, error: BaseException) -> None:
+        if jobs := _jobs_in(frame for frame, _ in traceback.walk_tb(error.__traceback__)):
+            deed = f"a task or callback that it started raised {_named(error)} and broke off the event loop"
+            self.accuse(jobs, deed, error)
+            return
+        now = time.monotonic()
+        if now - self._broke < SOON:
+            raise error
+        self._broke = now
+        tell(logger, logging.ERROR, "The event loop of async commands broke off; it goes on", exc_info=error)
+
+    def _guard(self, method: Callable[..., Any], deed: str, *args: Any, **kwargs: Any) -> Any:
+        if jobs := jobs_of():
+            raise self.accuse(jobs, deed)
+        return method(*args, **kwargs)
+
+    def _set_exception_handler(self, handler: Callable[..., Any] | None) -> None:
+        """It is everybody's, so the message that set it answers for what it raises."""
+        jobs = jobs_of()
+        self._set_handler(partial(self._handle, handler, jobs) if jobs and callable(handler) else handler)
+
+    def _handle(self, handler: Callable[..., Any], jobs: Sequence[Job], loop: Any, about: dict[str, Any]) -> None:
+        try:
+            handler(loop, about)
+        except BaseException as error:
+            self._set_handler(None)
+            self.accuse(jobs, f"its exception handler raised {_named(error)} in the event loop", error)
+            loop.default_exception_handler(about)
+
+    def _make_task(self, loop: Any, coroutine: Coroutine, **kwargs: Any) -> OwnTask:
+        task = OwnTask(coroutine, loop=loop, **kwargs)
+        jobs = jobs_of(kwargs.get("context"))
+        task.owner = self._tasks.get(jobs[0]) if jobs else None
+        return task
+
+
+def _jobs_in(frames: Iterable[FrameType]) -> Sequence[Job]:
+    """The messages for which one of these frames runs a callback, or a step of a task."""
+    for frame in frames:
+        if frame.f_code is HANDLE:
+            return jobs_of(frame.f_locals["self"]._context)
+    return ()
+
+
+def _named(error: BaseException) -> str:
+    return f"{kind_of(error)}: {text_of(error)}" if text_of(error) else kind_of(error)

@@ -1,0 +1,1 @@
+"""An app of its own: async commands that harm the event loop that they share, and what runs beside them."""

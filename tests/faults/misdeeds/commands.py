@@ -1,0 +1,45 @@
+"""Every command writes its start and its end into the ledger."""
+
+import asyncio
+import os
+import time
+
+from djqueue import queue_command
+from tests.faults.ledger import record
+from tests.support.misdeeds import MISDEEDS, wait_with_tasks
+
+
+@queue_command
+async def innocent(seconds):
+    record("start")
+    await wait_with_tasks(seconds)
+    record("end")
+
+
+@queue_command
+async def misbehave(how):
+    record("start")
+    await MISDEEDS[how][0]()
+    record("end")
+
+
+@queue_command
+async def block(seconds):
+    record("start")
+    time.sleep(seconds)
+    record("end")
+
+
+@queue_command
+async def break_the_loop():
+    """No loop goes on without what it waits with."""
+    record("start")
+    asyncio.get_running_loop()._selector.close()
+    await asyncio.sleep(60)
+
+
+@queue_command
+async def die_by_exit():
+    record("start")
+    await asyncio.sleep(0.2)
+    os._exit(7)

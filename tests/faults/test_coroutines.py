@@ -1,0 +1,97 @@
+"""Async commands that harm the event loop of their consumer: those beside them run to their end all the same."""
+
+from collections import Counter
+
+import pytest
+
+from tests.faults.misdeeds.commands import block, break_the_loop, die_by_exit, innocent, misbehave
+from tests.faults.processes import PATIENCE, at_rest, full, reasons, seeded, supervise
+from tests.support.misdeeds import MISDEEDS
+from tests.support.processes import until
+
+pytestmark = pytest.mark.slow
+OWN_APPS = ["tests.faults.misdeeds"]
+STUCK = 70
+INNOCENTS, FEW = full(40, 200), 10
+"""How many there are, and how many of them run before the first misdeed."""
+ALONE = {"exit in an exception handler"}
+"""A loop has one handler: of two messages that set one, the second answers for both."""
+TOGETHER = "--coroutines", INNOCENTS + len(MISDEEDS), "-t", 4
+
+
+@pytest.mark.backends("redis")
+def test_what_commands_do_to_the_loop_costs_them_alone(consumers):
+    """Each misdeed at once, among innocents that wait for two seconds: one consumer runs them all, and lives."""
+    innocents, guilty = ids_of(innocent.enqueue_many([(3.0,)] * FEW)), {}
+    consumer = consumers.start(*TOGETHER)
+    consumers.ledger.wait_all("start", innocents)
+    calls = [None] * (INNOCENTS - FEW) + [how for how in MISDEEDS if how not in ALONE]
+    seeded().shuffle(calls)
+    for how in calls:
+        if how is None:
+            innocents.append(innocent(2.0).id)
+        else:
+            guilty[misbehave(how).id] = how
+    consumers.ledger.wait_all("end", innocents, PATIENCE)
+    until(lambda: guilty.keys() <= reasons().keys(), PATIENCE)
+    stats, told = at_rest(), reasons()
+    assert (stats.done, stats.failed, consumer.popen.poll()) == (len(innocents), len(guilty), None)
+    wrong = {how: told[id] for id, how in guilty.items() if not all(part in told[id] for part in MISDEEDS[how][1])}
+    assert wrong == {}
+    assert most_starts(consumers, guilty) == 1
+    assert consumers.ledger.check(innocents).dup_runs == 0
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends("postgres")
+def test_what_a_loop_dies_of_is_lost_and_then_runs_in_a_process_of_its_own(consumers):
+    """Nothing says what breaks the loop, so all of them are suspects after two deaths."""
+    innocents = ids_of(innocent.enqueue_many([(1.0,)] * 10))
+    guilty = break_the_loop().id
+    deaths = supervise(consumers, lambda: guilty in reasons(), *TOGETHER)
+    consumers.ledger.wait_all("end", innocents, PATIENCE)
+    stats = at_rest()
+    assert (stats.done, stats.failed, deaths) == (len(innocents), 1, [STUCK, STUCK])
+    assert most_starts(consumers, [guilty]) == 3
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends("redis")
+def test_what_kills_its_process_runs_in_one_of_its_own_in_the_end(consumers):
+    innocents = ids_of(innocent.enqueue_many([(1.0,)] * 10))
+    guilty = die_by_exit().id
+    supervise(consumers, lambda: guilty in reasons(), *TOGETHER, "--lease", 0.5)
+    consumers.ledger.wait_all("end", innocents, PATIENCE)
+    stats = at_rest()
+    assert (stats.done, stats.failed) == (len(innocents), 1)
+    assert "worker died: 3 attempts never reported; the last one ended by exit code 7" in reasons()[guilty]
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends("redis")
+def test_what_blocks_the_loop_for_longer_than_its_lease_is_lost_alone(consumers):
+    """Twice the consumer asks to be replaced; in a process of its own the function may block as long as it likes."""
+    innocents = ids_of(innocent.enqueue_many([(2.0,)] * 10))
+    guilty = block(12.0).id
+    deaths = supervise(consumers, lambda: ended(consumers, [guilty]), *TOGETHER, "--lease", 2)
+    consumers.ledger.wait_all("end", innocents, PATIENCE)
+    stats = at_rest()
+    assert (stats.done, stats.failed, deaths) == (len(innocents) + 1, 0, [STUCK, STUCK])
+    assert most_starts(consumers, [guilty]) == 3
+    [end] = consumers.ledger.of("end", [guilty])
+    assert end.pid not in {event.pid for event in consumers.ledger.of("start", innocents)}, "an innocent was a suspect"
+    assert consumers.stop() == [0]
+
+
+def ids_of(handles) -> list[str]:
+    return [handle.id for handle in handles]
+
+
+def ended(consumers, ids) -> bool:
+    consumers.ledger.look()
+    return set(ids) <= consumers.ledger.ended
+
+
+def most_starts(consumers, ids) -> int:
+    """How often the message among these was started that was started most."""
+    return max(Counter(event.id for event in consumers.ledger.of("start", ids)).values())

@@ -1,0 +1,231 @@
+"""What an async command can do to the event loop that it shares, and what its message must fail with."""
+
+import asyncio
+import sys
+
+MISDEEDS = {}
+"""By name: the coroutine function, and what the error must contain."""
+
+
+def misdeed(*error):
+    def add(func):
+        MISDEEDS[func.__name__.replace("_", " ")] = func, error
+        return func
+
+    return add
+
+
+def loop():
+    return asyncio.get_running_loop()
+
+
+def strangers():
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+async def _exit():
+    sys.exit(3)
+
+
+async def _interrupt():
+    raise KeyboardInterrupt
+
+
+@misdeed("EventLoopMisused", "SystemExit: 3", "task or callback that it started")
+async def exit_in_a_stray_task():
+    asyncio.create_task(_exit())
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "SystemExit: 3", "task or callback that it started")
+async def exit_in_a_stray_task_as_it_ends():
+    asyncio.create_task(_exit())
+
+
+@misdeed("EventLoopMisused", "KeyboardInterrupt", "task or callback that it started")
+async def interrupt_in_a_stray_task():
+    asyncio.create_task(_interrupt())
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "SystemExit: 4", "task or callback that it started")
+async def exit_in_call_soon():
+    loop().call_soon(sys.exit, 4)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "SystemExit: 5", "task or callback that it started")
+async def exit_in_call_later():
+    loop().call_later(0.05, sys.exit, 5)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "SystemExit", "task or callback that it started")
+async def exit_in_a_done_callback():
+    asyncio.create_task(asyncio.sleep(0)).add_done_callback(sys.exit)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "KeyboardInterrupt", "task or callback that it started")
+async def interrupt_from_a_thread():
+    def interrupt():
+        raise KeyboardInterrupt
+
+    await asyncio.to_thread(loop().call_soon_threadsafe, interrupt)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "stopped the event loop")
+async def stop_the_loop():
+    loop().stop()
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "stopped the event loop")
+async def stop_the_loop_and_catch_it():
+    try:
+        loop().stop()
+    except RuntimeError:
+        await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "stopped the event loop")
+async def stop_the_loop_in_call_soon():
+    loop().call_soon(loop().stop)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "stopped the event loop")
+async def stop_the_loop_in_call_soon_threadsafe():
+    loop().call_soon_threadsafe(loop().stop)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "stopped the event loop")
+async def stop_the_loop_from_a_thread():
+    await asyncio.to_thread(loop().stop)
+
+
+@misdeed("EventLoopMisused", "closed the event loop")
+async def close_the_loop():
+    loop().close()
+
+
+@misdeed("EventLoopMisused", "closed the event loop")
+async def close_the_loop_in_call_soon():
+    loop().call_soon(loop().close)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "closed all async generators")
+async def close_async_generators():
+    await loop().shutdown_asyncgens()
+
+
+@misdeed("EventLoopMisused", "replaced the task factory")
+async def replace_the_task_factory():
+    loop().set_task_factory(lambda *args, **named: 1 / 0)
+
+
+@misdeed("EventLoopMisused", "cancelled the task of another message")
+async def cancel_all_tasks():
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "cancelled the task of another message")
+async def cancel_all_other_tasks():
+    for task in strangers():
+        task.cancel()
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "cancelled the task of another message")
+async def cancel_all_other_tasks_as_it_ends():
+    for task in strangers():
+        task.cancel()
+
+
+@misdeed("EventLoopMisused", "cancelled the task of another message")
+async def cancel_all_other_tasks_in_a_thread():
+    tasks = strangers()
+    await asyncio.to_thread(lambda: [loop_of.cancel() for loop_of in tasks])
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "cancelled the task of another message")
+async def wait_for_all_others_and_time_out():
+    await asyncio.wait_for(asyncio.gather(*strangers(), return_exceptions=True), 0.05)
+
+
+@misdeed("EventLoopMisused", "exception handler", "ValueError: no")
+async def raise_in_an_exception_handler():
+    def handle(loop, about):
+        raise ValueError("no")
+
+    loop().set_exception_handler(handle)
+    loop().call_soon(divmod, 1, 0)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "exception handler", "SystemExit: 6")
+async def exit_in_an_exception_handler():
+    loop().set_exception_handler(lambda loop, about: sys.exit(6))
+    loop().call_soon(divmod, 1, 0)
+    await asyncio.sleep(60)
+
+
+@misdeed("CancelledError")
+async def cancel_itself():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(60)
+
+
+@misdeed("CancelledError")
+async def raise_a_cancellation():
+    raise asyncio.CancelledError("its own")
+
+
+@misdeed("CancelledError")
+async def wait_for_a_task_that_it_cancelled():
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+
+@misdeed("RuntimeError")
+async def run_the_loop_within_itself():
+    coroutine = asyncio.sleep(0)
+    try:
+        loop().run_until_complete(coroutine)
+    finally:
+        coroutine.close()
+
+
+@misdeed("SystemExit: 7")
+async def exit_in_its_own_task():
+    sys.exit(7)
+
+
+@misdeed("ValueError: after all")
+async def set_another_event_loop():
+    """That changes nothing here, and nothing for others."""
+    other = asyncio.new_event_loop()
+    asyncio.set_event_loop(other)
+    other.close()
+    await asyncio.sleep(0)
+    raise ValueError("after all")
+
+
+async def wait_with_tasks(seconds: float) -> int:
+    """What an innocent does: it waits in its own task, in those of a group, and in a future of a thread."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_slept(seconds)) for _ in range(2)]
+        await asyncio.sleep(seconds)
+    return sum(task.result() for task in tasks)
+
+
+async def _slept(seconds: float) -> int:
+    await asyncio.wait_for(asyncio.sleep(seconds), 60)
+    return 1
