@@ -78,39 +78,41 @@ def _refuse(name: str, *args: object, **kwargs: object) -> NoReturn:
     )
 
 
-class User:
+class User(Executor):
     """A message that uses threads. While it waits for one and none works for it, its time limit stands still.
 
-    Without a control it runs in a worker, and has a thread of its own for the database.
+    It is the executor of its functions that use the database. Without a control it runs in a worker, and has a thread
+    of its own for the database.
     """
 
     def __init__(self, threads: LoopThreads, name: str, control: Control | None, about: dict[str, Any] | None):
         self.name, self.about = name, about
         self._threads, self._control = threads, control
         self._context: Context | None = None
-        """Of its task: what is to happen to the task must happen there, as the context says who did it."""
+        """Of its task, while it uses threads: its limits must be set there, as the context says who cancels a task."""
         self.is_over = False
-        self._loan = Loan(threads.database, self)
+        self._loan: Loan | None = None
+        """Its thread of the database."""
         self._loans: set[Loan] = set()
         """Those that have a thread, or wait for one."""
 
     async def __aenter__(self) -> Self:
         _user.set(self)
         if self._control is not None:
-            _use_for_database(self._loan)
-            self._context = copy_context()
+            _use_for_database(self)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Wait, no longer than the grace, until nothing of it runs in a thread of the database."""
-        self.is_over = True
+        self.is_over, self._context = True, None
         if not self._loans:
             return
         if self._control is not None:
             self._control.wait()  # for good: this wait has a bound of its own
         loop, grace = self._threads.loop, _grace()
         until = loop.time() + grace
-        if (end := self._loan.end()) is not None:
+        end = None if self._loan is None else self._loan.end()
+        if self._loan is not None and end is not None:
             with suppress(asyncio.CancelledError):  # what became of the message is known
                 await asyncio.wait([asyncio.wrap_future(end)], timeout=grace)
             if not end.done() and error is not None and (where := self._loan.where()):
@@ -118,6 +120,17 @@ class User:
         for loan in self._loans.copy():
             if loan is not self._loan or end is None or not end.done():
                 loan.leave_behind_after(until - loop.time())
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._loan is None:
+            self._loan = self.borrow(self._threads.database)
+        return self._loan.submit(fn, *args, **kwargs)
+
+    def borrow(self, threads: Threads, is_for_one: bool = False) -> Loan:
+        """A loan of these threads. In the context of the task."""
+        if self._context is None and not self.is_over:
+            self._context = copy_context()
+        return Loan(threads, self, is_for_one)
 
     def leave_behind(self) -> None:
         """Its message was given up, and that is in the log."""
@@ -132,17 +145,17 @@ class User:
     def note(self, loan: Loan, holds: bool) -> None:
         """A loan has a thread now or waits for one, or neither."""
         (self._loans.add if holds else self._loans.discard)(loan)
-        if self._control is None or self._context is None or self.is_over:
+        if self._control is None or self._context is None:
             return
         is_waiting = any(one.thread is None for one in self._loans) and not any(one.is_busy for one in self._loans)
         self._context.run(self._control.wait if is_waiting else self._control.go_on)
 
 
-def _use_for_database(loan: Loan) -> None:
-    """Have ``sync_to_async`` in this task, and so Django's async ORM, run its functions in the thread of a loan."""
+def _use_for_database(executor: Executor) -> None:
+    """Have ``sync_to_async`` in this task, and so Django's async ORM, run its functions by this executor."""
     context = ThreadSensitiveContext()
     SyncToAsync.thread_sensitive_context.set(context)
-    SyncToAsync.context_to_thread_executor[context] = loan
+    SyncToAsync.context_to_thread_executor[context] = executor
 
 
 def _grace() -> float:
@@ -232,7 +245,9 @@ class CommonExecutor(ThreadPoolExecutor):
         self._common = threads
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return Loan(self._common, _user.get(), is_for_one=True).submit(fn, *args, **kwargs)
+        user = _user.get()
+        borrow = partial(Loan, user=None) if user is None else user.borrow
+        return borrow(self._common, is_for_one=True).submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """It ends with the loop."""

@@ -341,6 +341,9 @@ async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | No
 
 async def in_time(coroutine: Coroutine[Any, Any, Any], limit: float | None, control: Control | None = None) -> Any:
     """Await it, for up to ``limit`` seconds, unless its control gives it more. Raises TimeLimitExceeded."""
+    if limit is None:
+        with ChildrenEnd():
+            return await coroutine
     try:
         async with asyncio.timeout(limit) as timeout:
             if control is not None:
@@ -351,3 +354,6 @@ async def in_time(coroutine: Coroutine[Any, Any, Any], limit: float | None, cont
         if timeout.expired():
             raise TimeLimitExceeded(f"it ran for longer than its time_limit of {limit:g} s") from error
         raise
+    finally:
+        if control is not None:
+            control.timeout = None
