@@ -53,6 +53,18 @@ async def hang(how):
     await CALLS[how](hang_here)
 
 
+@queue_command(time_limit=0.3)
+async def hang_until_cancelled():
+    """Its function goes on for as long as it takes until the time limit has cancelled it."""
+    task = asyncio.current_task()
+
+    def hang_for_it():
+        held.append(threading.current_thread())
+        eventually(task.cancelling)
+
+    await sync_to_async(hang_for_it)()
+
+
 @queue_command
 async def use(how, number):
     seen.append((await CALLS[how](threading.current_thread), number))
@@ -230,10 +242,8 @@ class TestLeft:
 
     def test_a_call_that_ends_within_the_grace_costs_no_thread(self, queue, caplog, settings):
         settings.QUEUE_TIME_LIMIT_GRACE = PATIENCE
-        handle = hang.using(result_ttl=60).enqueue("sync_to_async")
+        handle = hang_until_cancelled()
         with serving(threads=1, coroutines=5) as consumer:
-            eventually(lambda: held)
-            threading.Timer(0.5, is_open.set).start()
             eventually(lambda: queue.failed.find(handle.id))
             eventually(use_many(queue, "sync_to_async"))
             assert {thread for thread, _ in seen} == set(held)
