@@ -263,6 +263,14 @@ class ConsumerControl(Control):
             if when is not None:
                 self._cancel_at(when + waited)
 
+    def delay(self, seconds: float) -> None:
+        if self._limits is None:  # else the limits stand still anyway
+            self._held.waited += seconds
+            if self._held.ends is not None:
+                self._held.ends += seconds
+            if self.timeout is not None and (when := self.timeout.when()) is not None:
+                self._cancel_at(when + seconds)
+
     def _cancel_at(self, when: float | None) -> None:
         if self.timeout is not None:
             with suppress(RuntimeError):  # it is over

@@ -9,19 +9,18 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from math import inf
 from traceback import StackSummary
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.event_loop import MessageTask, SharedLoop
 from djqueue.consumer.in_flight import Held
 from djqueue.consumer.loop import Member
 from djqueue.consumer.loop_threads import LoopThreads, User
-from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Job, jobs_of
@@ -31,6 +30,8 @@ from djqueue.utils import clock, plain, tell
 logger = logging.getLogger(__name__)
 
 BLOCKED = 1.0  # seconds in which the loop is to answer
+PULSE, LATE = 0.1, 0.02  # seconds between two looks how late the loop is, and from when on that counts
+AGAIN = 1.0  # seconds until a message comes again that something else has ended
 LOOK = 0.1  # seconds between two looks whether a message that waits for a place must go back
 
 
@@ -59,6 +60,10 @@ class Coroutines(Member):
         """Whether a message blocks the loop for longer than it may: only another process can go on."""
         self._blamed: Sequence[Job] = ()
         """The messages that block the loop, or with which it died."""
+        self._busy: Sequence[Job] = ()
+        """The messages whose code ran when that was last asked."""
+        self._pulse: asyncio.TimerHandle | None = None
+        """Measures how late the loop is, while messages run."""
 
     def duty(self) -> None:
         try:
@@ -103,6 +108,8 @@ class Coroutines(Member):
         self._users[held] = user = self.threads.user(name, begun.control, log_extra(held.queue.alias, held.lease.entry))
         ends: list[Verdict] = []
         task = self._shared.start(self._run(begun, user, ends), jobs, name, begun.context)
+        if self._pulse is None:
+            self._pulse = self.loop.call_later(PULSE, self._beat, context=Context())
         task.add_done_callback(partial(self._ended, held, begun, jobs, ends))
 
     async def _run(self, begun: Begun, user: User, ends: list[Verdict]) -> None:
@@ -112,9 +119,8 @@ class Coroutines(Member):
         self, held: Held, begun: Begun, jobs: Sequence[Job], ends: Sequence[Verdict], task: asyncio.Task[Any]
     ) -> None:
         """Finish a message. Not in its task, which may be cancelled before its first step."""
-        verdict = ends[0] if ends else Verdict(Outcome.INTERRUPTED, "cancelled before it began")
         try:
-            verdict = end_begun(begun, verdict)
+            verdict = end_begun(begun, _excused(cast(MessageTask, task), ends))
         finally:
             self._shared.forget(jobs)
             del self._users[held]
@@ -192,11 +198,12 @@ class Coroutines(Member):
     def look(self) -> None:
         """Log what keeps the loop from answering, once; if it does for longer than its lease, no other may wait on."""
         now = clock()
+        self._busy = self._shared.runs_now()
         if self._asked is None:
             self._asked, self._is_told = now, False
             self.loop.call_soon_threadsafe(self._answer)
         elif self.is_blocked:
-            self._blamed = self._shared.runs_now()
+            self._blamed = self._busy
             if not self._is_told:
                 self._is_told = True
                 self._tell_blocked(now - self._asked)
@@ -230,13 +237,18 @@ class Coroutines(Member):
         return self.is_blocked and bool(self._blamed) and not self.blames(held)
 
     def _answer(self) -> None:
-        """The time for which one message blocked the loop does not count against the limits of others."""
-        if self.is_blocked and not self.is_stuck:
-            for task in self._shared.tasks():
-                if self._blamed and task.jobs[0] is not self._blamed[0]:
-                    task.excuse(TimeLimitExceeded)
         self._asked = None
         self.move()
+
+    def _beat(self) -> None:
+        """The time for which a message keeps the loop busy does not count against the limits of others."""
+        assert self._pulse is not None  # it is what calls this
+        late = self.loop.time() - self._pulse.when()
+        tasks = self._shared.tasks()
+        for task in tasks if late > LATE else ():
+            if not self._busy or task.jobs[0] is not self._busy[0]:
+                task.delay(late)
+        self._pulse = self.loop.call_later(PULSE, self._beat) if tasks else None
 
 
 def _name(job: Job) -> str:
@@ -246,6 +258,18 @@ def _name(job: Job) -> str:
 async def _await_as(user: User, coroutine: Any) -> object:
     async with user:
         return await coroutine
+
+
+def _excused(task: MessageTask, ends: Sequence[Verdict]) -> Verdict:
+    """What becomes of the message of a task. It comes again if something else than its own code has ended it."""
+    if not ends:
+        outcome = Outcome.INTERRUPTED if task.may_repeat else Outcome.FAILED
+        return Verdict(outcome, "cancelled before it began", delay=AGAIN)
+    error = ends[0].exception
+    is_cancelled = type(error) is asyncio.CancelledError and not task.cancels_itself and task.may_repeat
+    if error is not None and (is_cancelled or issubclass(type(error), task.jobs[0].control.interrupts)):
+        return Verdict(Outcome.INTERRUPTED, "interrupted", error, delay=AGAIN)
+    return ends[0]
 
 
 def _is_among(held: Held, jobs: Iterable[Job]) -> bool:

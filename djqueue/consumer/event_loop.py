@@ -35,20 +35,54 @@ GUARDED = {
 """Methods of a loop that act on all its commands, and what a command that calls one has done."""
 
 
-class MessageTask(asyncio.Task[Any]):
+class CoroutineView:
+    """What a message sees of the coroutine of another one."""
+
+    def __init__(self, coroutine: Any, refuse: Callable[[], Exception]):
+        self._coroutine, self._refuse = coroutine, refuse
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("close", "send", "throw"):
+            raise self._refuse()
+        return getattr(self._coroutine, name)
+
+
+class LoopTask(asyncio.Task[Any]):
+    """A task on the loop. Its coroutine is run by the loop alone."""
+
+    def belongs_to(self) -> MessageTask | None:
+        """The task of the message that has started it."""
+        raise NotImplementedError
+
+    def get_coro(self) -> Any:
+        by, owner = jobs_of(), self.belongs_to()
+        if not by or owner is None or by[0] is owner.jobs[0]:
+            return super().get_coro()
+        refuse = partial(owner.shared.accuse, by, "it used the coroutine of another message")
+        return CoroutineView(super().get_coro(), refuse)
+
+
+class MessageTask(LoopTask):
     """The task of a message, or of the messages of a batch: others cannot cancel it."""
 
     jobs: Sequence[Job]
     shared: SharedLoop
+    context: Context
+    cancels_itself = False
+    """Whether the message has cancelled this task."""
     _disturbed_by: Sequence[Job] = ()
+
+    def belongs_to(self) -> MessageTask:
+        return self
 
     def cancel(self, msg: Any = None) -> bool:
         by = jobs_of()
         if by and by[0] is not self.jobs[0]:
             self.shared.accuse(by, "it cancelled the task of another message")
             return False
-        if not by and self._may_repeat:
+        if not by and self.may_repeat:
             return self.interrupt()
+        self.cancels_itself = True
         return super().cancel(msg)
 
     def interrupt(self) -> bool:
@@ -64,7 +98,7 @@ class MessageTask(asyncio.Task[Any]):
     def disturb(self, by: Sequence[Job]) -> None:
         """Another message cancels a task that this one started."""
         self._disturbed_by = by
-        if self._may_repeat:
+        if self.may_repeat:
             self.excuse(asyncio.CancelledError)
 
     def punish(self) -> None:
@@ -74,15 +108,24 @@ class MessageTask(asyncio.Task[Any]):
             if task._disturbed_by and task._disturbed_by[0] is self.jobs[0]:
                 task.interrupt()
 
+    def delay(self, seconds: float) -> None:
+        """Have its time limit end later."""
+        for job in self.jobs:
+            self.context.run(job.control.delay, seconds)
+
     @property
-    def _may_repeat(self) -> bool:
+    def may_repeat(self) -> bool:
+        """Whether it may come again for no fault of its own."""
         return all(job.entry.attempts < MOST_STARTS for job in self.jobs)
 
 
-class OwnTask(asyncio.Task[Any]):
+class OwnTask(LoopTask):
     """A task that a command started. Others may cancel it, as it may be of a client that they share."""
 
     owner: MessageTask | None = None
+
+    def belongs_to(self) -> MessageTask | None:
+        return self.owner
 
     def cancel(self, msg: Any = None) -> bool:
         by = jobs_of()
@@ -107,6 +150,9 @@ class SharedLoop:
         guards: dict[str, Callable[..., Any]] = {"set_exception_handler": self._set_exception_handler}
         for name, deed in GUARDED.items():
             guards[name] = partial(self._guard, getattr(self.loop, name), deed)
+        if isinstance(self.loop, asyncio.BaseEventLoop):  # others have no such method
+            self._turn = self.loop._run_once  # type: ignore[attr-defined]
+            guards["_run_once"] = self._run_once
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
 
@@ -129,7 +175,7 @@ class SharedLoop:
     def start(self, coroutine: Coroutine, jobs: Sequence[Job], name: str, context: Context) -> MessageTask:
         """The task of a message, to be forgotten when it is done. In the thread of the loop."""
         task = MessageTask(coroutine, loop=self.loop, name=name, context=context)
-        task.jobs, task.shared = jobs, self
+        task.jobs, task.shared, task.context = jobs, self, context
         self._tasks[jobs[0]] = task
         return task
 
@@ -158,6 +204,18 @@ class SharedLoop:
                 job.control.fault = error
             self.loop.call_soon_threadsafe(task.punish, context=Context())
         return error
+
+    def _run_once(self) -> None:
+        """One turn of the loop. A command cannot run it from within, nor leave another loop running."""
+        if jobs := jobs_of():
+            raise self.accuse(jobs, "it ran the event loop of the consumer from within")
+        self._turn()
+        if asyncio._get_running_loop() is not self.loop:
+            asyncio._set_running_loop(self.loop)
+            tell(logger, logging.ERROR, "A command had another event loop run in this thread; the consumer's goes on")
+            for task in self.tasks():  # some have found no loop to run on, but not all that they started has ended
+                if task.may_repeat:
+                    task.excuse(Exception)
 
     def _go_on_after(self, error: BaseException) -> None:
         if jobs := _jobs_in(frame for frame, _ in traceback.walk_tb(error.__traceback__)):

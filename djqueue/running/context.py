@@ -111,6 +111,9 @@ class Control:
     def go_on(self) -> None:
         """Have its time limit go on, as much later as it waited."""
 
+    def delay(self, seconds: float) -> None:
+        """Have its time limit end later, as others have kept the event loop of the consumer busy."""
+
     def begin(self, policy: Policy) -> None:
         """Called with the options of the message when it is about to run."""
         if policy.lease is not None:

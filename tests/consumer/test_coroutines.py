@@ -11,13 +11,14 @@ from django.db import connection
 from django.utils import translation
 
 from djqueue import Consumer, current_message, signals
+from djqueue.consumer import event_loop
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.consumer import exit_code, heard, serving
-from tests.support.misdeeds import MISDEEDS, wait_with_tasks
+from tests.support.misdeeds import MISDEEDS, UNSEEN, wait_with_tasks
 
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
@@ -257,13 +258,34 @@ async def wait_as_an_innocent():
 @queue_command
 async def misbehave(how):
     within.append(how)
-    func, _ = MISDEEDS[how]
-    await func()
+    await (UNSEEN[how] if how in UNSEEN else MISDEEDS[how][0])()
+
+
+async def _raise():
+    raise asyncio.CancelledError("its own")
+
+
+async def _wait_for_a_cancelled_task():
+    task = asyncio.create_task(asyncio.sleep(60))
+    task.cancel()
+    await task
+
+
+CANCELLATIONS = {func.__name__: func for func in (_raise, _wait_for_a_cancelled_task)}
 
 
 @queue_command
-async def block_for_a_while():
-    time.sleep(2.5)
+async def be_cancelled(how):
+    seen.append(current_message().attempt)
+    await CANCELLATIONS[how]()
+
+
+@queue_command
+async def block_for_a_while(seconds):
+    """For four seconds in all."""
+    for _ in range(round(4 / seconds)):
+        time.sleep(seconds)
+        await asyncio.sleep(0)
 
 
 @queue_command(batch=10, result_ttl=60)
@@ -321,6 +343,26 @@ class TestMisdeeds:
         [note] = errors_of(queue.failed.find(guilty.id).entry.errors)
         assert [part for part in MISDEEDS[how][1] if part not in note["reason"]] == []
 
+    @pytest.mark.parametrize("how", UNSEEN)
+    def test_what_none_is_known_to_have_done_makes_no_other_fail(self, queue, how):
+        handles = wait_as_an_innocent.enqueue_many([()] * 20)
+        misbehave(how)
+        with serving(threads=2, coroutines=50) as consumer:
+            assert [handle.get(timeout=30) for handle in handles] == [2] * 20
+            assert wait_as_an_innocent.enqueue().get(timeout=30) == 2
+            eventually(lambda: not queue.stats().leased)
+            assert (consumer.future.done(), consumer.end()) == (False, 0)
+        assert queue.failed.find(handles[0].id) is None
+
+    @pytest.mark.parametrize("how", CANCELLATIONS)
+    def test_a_cancellation_that_nothing_explains_comes_again_but_not_for_ever(self, queue, monkeypatch, how):
+        monkeypatch.setattr(event_loop, "MOST_STARTS", 3)
+        handle = be_cancelled(how)
+        with serving(threads=1, coroutines=5) as consumer:
+            eventually(lambda: queue.failed.find(handle.id))
+            assert consumer.end() == 0
+        assert seen == [1, 2, 3]
+
     def test_what_is_cancelled_before_its_first_step_comes_again(self, queue):
         """By code that serves no message: nothing explains it, so nothing is counted."""
         loop = []
@@ -373,10 +415,11 @@ class TestMisdeeds:
             assert consumer.end() == 0
         assert all("stopped the event loop" in queue.failed.find(one.id).entry.errors for one in guilty)
 
-    def test_time_in_which_another_blocks_the_loop_does_not_count_against_a_limit(self, queue):
+    @pytest.mark.parametrize("seconds", [2.0, 0.4])
+    def test_time_in_which_another_blocks_the_loop_does_not_count_against_a_limit(self, queue, seconds):
         limited = [wait_as_an_innocent.using(time_limit=1.5).enqueue() for _ in range(5)]
         with serving(threads=1, coroutines=50) as consumer:
-            block_for_a_while()
+            block_for_a_while(seconds)
             assert [handle.get(timeout=30) for handle in limited] == [2] * 5
             assert consumer.end() == 0
         assert queue.stats().failed == 0

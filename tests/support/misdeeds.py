@@ -182,18 +182,6 @@ async def cancel_itself():
     await asyncio.sleep(60)
 
 
-@misdeed("CancelledError")
-async def raise_a_cancellation():
-    raise asyncio.CancelledError("its own")
-
-
-@misdeed("CancelledError")
-async def wait_for_a_task_that_it_cancelled():
-    task = asyncio.create_task(asyncio.sleep(60))
-    task.cancel()
-    await task
-
-
 @misdeed("RuntimeError")
 async def run_the_loop_within_itself():
     coroutine = asyncio.sleep(0)
@@ -201,6 +189,19 @@ async def run_the_loop_within_itself():
         loop().run_until_complete(coroutine)
     finally:
         coroutine.close()
+
+
+@misdeed("EventLoopMisused", "ran the event loop")
+async def run_the_loop_by_hand():
+    await asyncio.sleep(0.1)
+    loop()._run_once()  # as nest_asyncio does
+
+
+@misdeed("EventLoopMisused", "used the coroutine of another message")
+async def close_the_coroutines_of_others():
+    await asyncio.sleep(0.1)
+    for task in strangers():
+        task.get_coro().close()
 
 
 @misdeed("SystemExit: 7")
@@ -216,6 +217,26 @@ async def set_another_event_loop():
     other.close()
     await asyncio.sleep(0)
     raise ValueError("after all")
+
+
+async def leave_no_running_loop():
+    """As recipes for nested loops do."""
+    await asyncio.sleep(0.1)
+    asyncio._set_running_loop(None)
+    coroutine, other = asyncio.sleep(0), asyncio.new_event_loop()
+    other.run_until_complete(coroutine)
+    other.close()
+
+
+async def cancel_the_futures_of_others():
+    await asyncio.sleep(0.1)
+    for task in strangers():
+        if (future := task._fut_waiter) is not None and not isinstance(future, asyncio.Task):
+            future.cancel()
+
+
+UNSEEN = {func.__name__: func for func in (leave_no_running_loop, cancel_the_futures_of_others)}
+"""What is done behind the back of the loop: it cannot say who did it."""
 
 
 async def wait_with_tasks(seconds: float) -> int:
