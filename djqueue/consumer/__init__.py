@@ -84,6 +84,12 @@ class Consumer:
         """About how many messages it has run."""
         return 0 if self._supervisor is None else self._supervisor.run_limit.count
 
+    @property
+    def leaves_tasks(self) -> bool:
+        """Whether coroutines of commands have not ended with it. They could keep the interpreter from its end."""
+        coroutines = None if self._supervisor is None else self._supervisor.coroutines
+        return coroutines is not None and coroutines.leaves_tasks
+
     def totals(self) -> Totals:
         """What it has counted, and how much it does just now."""
         totals = self.counters.totals()

@@ -24,13 +24,14 @@ from djqueue.consumer.loop_threads import LoopThreads, User
 from djqueue.messages.failures import release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Job, jobs_of
-from djqueue.running.executor import Begun, end_begun, run_begun
+from djqueue.running.executor import Begun, broken_off, end_begun, run_begun
 from djqueue.utils import clock, plain, tell
 
 logger = logging.getLogger(__name__)
 
 BLOCKED = 1.0  # seconds in which the loop is to answer
 PULSE, LATE = 0.1, 0.02  # seconds between two looks how late the loop is, and from when on that counts
+ENDING = 0.5  # seconds for the tasks that commands have left behind, when the loop ends
 AGAIN = 1.0  # seconds until a message comes again that something else has ended
 LOOK = 0.1  # seconds between two looks whether a message that waits for a place must go back
 
@@ -58,6 +59,8 @@ class Coroutines(Member):
         self._is_told = False
         self.is_stuck = False
         """Whether a message blocks the loop for longer than it may: only another process can go on."""
+        self.leaves_tasks = True
+        """Whether coroutines of commands go on when the loop has ended."""
         self._blamed: Sequence[Job] = ()
         """The messages that block the loop, or with which it died."""
         self._busy: Sequence[Job] = ()
@@ -82,6 +85,7 @@ class Coroutines(Member):
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.loop.shutdown_asyncgens()
         self.threads.close()
+        self.leaves_tasks = await _cancel_all_others()
 
     def stop(self) -> None:
         """Cancel what still runs, and end."""
@@ -113,7 +117,10 @@ class Coroutines(Member):
         task.add_done_callback(partial(self._ended, held, begun, jobs, ends))
 
     async def _run(self, begun: Begun, user: User, ends: list[Verdict]) -> None:
-        ends.append(await run_begun(begun, user))
+        try:
+            ends.append(await run_begun(begun, user))
+        except GeneratorExit as error:  # of a function in a thread, say: it closes each coroutine on its way
+            ends.append(broken_off(begun, error))
 
     def _ended(
         self, held: Held, begun: Begun, jobs: Sequence[Job], ends: Sequence[Verdict], task: asyncio.Task[Any]
@@ -253,6 +260,14 @@ class Coroutines(Member):
 
 def _name(job: Job) -> str:
     return f"{plain(job.entry.command)} (message {plain(job.entry.id)})"
+
+
+async def _cancel_all_others() -> bool:
+    """Cancel what commands have started and not ended; whether some go on all the same."""
+    others = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
+    for task in others:
+        task.cancel()
+    return bool(others and (await asyncio.wait(others, timeout=ENDING))[1])
 
 
 async def _await_as(user: User, coroutine: Any) -> object:

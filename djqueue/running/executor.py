@@ -255,6 +255,11 @@ async def run_begun(begun: Begun, threads: AbstractAsyncContextManager[Any]) -> 
     return verdict
 
 
+def broken_off(begun: Begun, error: BaseException) -> Verdict:
+    """The verdict on a message whose coroutine was closed from within: what raised it could not be caught there."""
+    return _failed(begun.job, error)
+
+
 def end_begun(begun: Begun, verdict: Verdict) -> Verdict:
     """All that comes after a message has run, outside of its task; the verdict with what its result needs."""
     if begun.job.control.fault is not None and verdict.exception is not begun.job.control.fault:

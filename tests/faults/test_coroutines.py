@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.misdeeds.commands import block, break_the_loop, die_by_exit, innocent, misbehave
+from tests.faults.misdeeds.commands import block, break_the_loop, die_by_exit, innocent, leave_a_task, misbehave
 from tests.faults.processes import PATIENCE, at_rest, full, reasons, seeded, supervise
 from tests.support.misdeeds import MISDEEDS
 from tests.support.processes import until
@@ -80,6 +80,15 @@ def test_what_blocks_the_loop_for_longer_than_its_lease_is_lost_alone(consumers)
     assert most_starts(consumers, [guilty]) == 3
     [end] = consumers.ledger.of("end", [guilty])
     assert end.pid not in {event.pid for event in consumers.ledger.of("start", innocents)}, "an innocent was a suspect"
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends("redis")
+def test_a_task_that_does_not_end_keeps_no_process(consumers):
+    leave_a_task()
+    consumers.start("--coroutines", 5)
+    consumers.ledger.wait("end")
+    assert at_rest().done == 1
     assert consumers.stop() == [0]
 
 

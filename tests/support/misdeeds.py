@@ -3,6 +3,7 @@
 import asyncio
 import sys
 
+kept = []
 MISDEEDS = {}
 """By name: the coroutine function, and what the error must contain."""
 
@@ -204,6 +205,14 @@ async def close_the_coroutines_of_others():
         task.get_coro().close()
 
 
+@misdeed("GeneratorExit")
+async def exit_a_generator_in_a_thread():
+    def leave():
+        raise GeneratorExit
+
+    await asyncio.to_thread(leave)
+
+
 @misdeed("SystemExit: 7")
 async def exit_in_its_own_task():
     sys.exit(7)
@@ -233,6 +242,18 @@ async def cancel_the_futures_of_others():
     for task in strangers():
         if (future := task._fut_waiter) is not None and not isinstance(future, asyncio.Task):
             future.cancel()
+
+
+async def leave_a_task_that_does_not_end():
+    async def go_on():
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except BaseException:
+                pass
+
+    kept.append(asyncio.create_task(go_on()))
+    await asyncio.sleep(0.1)
 
 
 UNSEEN = {func.__name__: func for func in (leave_no_running_loop, cancel_the_futures_of_others)}

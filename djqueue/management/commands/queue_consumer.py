@@ -236,7 +236,7 @@ class Command(OperatorCommand):
             raise CommandError(str(error), returncode=2) from error
         except MemoryError:
             code = STUCK
-        _leave(code)
+        _leave(code, at_once=consumer.leaves_tasks)
 
     def _bounds(self, options: dict) -> Bounds:
         try:
@@ -392,8 +392,11 @@ def _make_tables(queues: Iterable[BaseQueue]) -> None:
                 tell(logger, logging.INFO, "Made the tables of djqueue in database %r", alias)
 
 
-def _leave(code: int) -> None:
-    """End the process within some seconds, even if commands have left threads behind, or handlers that hang."""
+def _leave(code: int, at_once: bool = False) -> None:
+    """End the process within some seconds, even if commands have left threads behind, or handlers that hang.
+
+    ``at_once``: without an orderly end of the interpreter.
+    """
     with suppress(RuntimeError, MemoryError):  # at its limits the process may start no more threads
         timer = threading.Timer(LEFT_BEHIND, os._exit, [code])
         timer.daemon = True
@@ -401,7 +404,7 @@ def _leave(code: int) -> None:
     for flush in (logging.shutdown, lambda: sys.stdout.flush(), lambda: sys.stderr.flush()):
         with suppress(Exception):  # a command may have closed them
             flush()
-    if code in (CUT_OFF, STUCK):
+    if at_once or code in (CUT_OFF, STUCK):
         os._exit(code)
     sys.exit(code)
 

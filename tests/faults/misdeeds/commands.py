@@ -6,7 +6,7 @@ import time
 
 from djqueue import queue_command
 from tests.faults.ledger import record
-from tests.support.misdeeds import MISDEEDS, wait_with_tasks
+from tests.support.misdeeds import MISDEEDS, leave_a_task_that_does_not_end, wait_with_tasks
 
 
 @queue_command
@@ -20,6 +20,13 @@ async def innocent(seconds):
 async def misbehave(how):
     record("start")
     await MISDEEDS[how][0]()
+    record("end")
+
+
+@queue_command
+async def leave_a_task():
+    record("start")
+    await leave_a_task_that_does_not_end()
     record("end")
 
 
