@@ -266,6 +266,15 @@ class TestSent:
         assert ticks(caplog) == list(range(1, 31))
         assert queue.stats().ready == 30
 
+    def test_a_scheduler_that_takes_over_from_another_process_sends_what_came_between(self, queue, clock, caplog):
+        schedules.add("second", report, every=1)
+        step(Scheduler([queue]))
+        clock.forward(1)
+        step(Scheduler([queue]))
+        clock.forward(4)
+        step(Scheduler([queue], takes_over=True))
+        assert ticks(caplog) == [1, 2, 3, 4, 5]
+
     def test_schedulers_that_run_at_once_send_a_tick_once(self, queue, clock):
         schedules.add("minute", report, every=60)
         schedulers = [Scheduler([queue]) for _ in range(6)]

@@ -271,7 +271,7 @@ def test_a_command_that_the_consumer_does_not_know(backend, settings, said):
 
 def test_a_queue_in_memory_served_by_a_process_of_its_own(settings, said, monkeypatch):
     monkeypatch.setattr("djqueue.management.commands.queue_consumer.handle_signals", lambda *_: None)
-    monkeypatch.setattr("djqueue.management.commands.queue_consumer._leave", lambda code: None)
+    monkeypatch.setattr("djqueue.management.commands.queue_consumer._leave", lambda code, at_once: None)
     settings.QUEUES = {"default": {"CLASS": MEMORY}}
     call_command("queue_consumer", drain=True)
     [told] = [text for level, text in said() if level == "WARNING"]

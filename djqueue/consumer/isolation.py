@@ -14,6 +14,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import IO, Any
 
 from djqueue.backends.base import BaseQueue
@@ -25,8 +26,10 @@ from djqueue.policies.policy import Policy
 from djqueue.running.context import Control, open_entry
 from djqueue.running.executor import LATE, declared, note_attempts
 from djqueue.running.instruments import Lost, instruments
+from djqueue.utils import clock
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
+STILL = 10  # seconds: a process that has been stopped for so long is killed
 LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
 LENGTH = struct.Struct("!Q")
 """Before each frame that the process sends: its length in bytes."""
@@ -36,6 +39,8 @@ PERMISSION = struct.Struct("!d")
 """Permits to run the function, until that moment of :func:`djqueue.utils.clock`. Before it nothing has started."""
 SLOT = 1.0
 """Seconds by which a throttle counts a message later than now, again and again until it begins."""
+STOPPED = {"T": "stopped by a signal", "t": "stopped by a debugger"}
+"""The states of a process that stands still until it is continued."""
 
 
 class ChildDied(Exception):
@@ -110,6 +115,8 @@ class Child:
     def __init__(self, held: Held, control: Control, policy: Policy):
         self._held, self._control, self._policy = held, control, policy
         self._told_to_stop = False
+        self._still, self._checked = 0, clock()
+        """For about how many seconds it has been stopped, and when that was checked (our clock)."""
         if control.throttled:
             self._keep_slot()
         self._began: float | None = None  # epoch seconds
@@ -238,6 +245,17 @@ class Child:
             self._process.send_signal(signal.SIGTERM)
         if self._began is None and self._control.late:
             self._keep_slot()
+        if clock() - self._checked >= 1.0:
+            self._end_if_stopped()
+
+    def _end_if_stopped(self) -> None:
+        """Kill it if it stands still: it would hold its message and its worker for ever."""
+        self._checked = clock()
+        state = state_of(self._process.pid)
+        self._still = self._still + 1 if state in STOPPED else 0
+        if self._still >= STILL:
+            self._process.kill()
+            raise ChildDied(f"SIGKILL, as it had been {STOPPED[state]} for {STILL} s")
 
     def _keep_slot(self) -> None:
         """Have the throttle count the message from a later moment, as long as it has not begun. Raises SlotLost."""
@@ -252,6 +270,13 @@ class Child:
             self._process.kill()
             return "without a word"
         return how_it_ended(code)
+
+
+def state_of(pid: int) -> str:
+    """The state of a process as ``ps`` shows it, in one letter; empty if that is not known."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
 def how_it_ended(code: int) -> str:

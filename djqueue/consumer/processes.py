@@ -32,7 +32,7 @@ from django.utils.autoreload import get_child_arguments
 from djqueue import health, signals
 from djqueue.consumer import CUT_OFF, STUCK, Consumer
 from djqueue.consumer.counters import SupervisedTotals
-from djqueue.consumer.isolation import how_it_ended
+from djqueue.consumer.isolation import STOPPED, how_it_ended, state_of
 from djqueue.consumer.liveness import SILENCE, Reporter
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.memory import memory_of
@@ -58,7 +58,6 @@ QUIET, CLAIM = b"quiet", b"claim"
 DUTIES, NO_DUTIES = b"duties", b"no duties"
 COUNTED = b"counted"
 COUNT_EVERY = 2.0  # seconds between two tellings of what was counted
-STOPPED = {"T": "stopped by a signal", "t": "stopped by a debugger"}
 STATES = {**STOPPED, "D": "it waits for a disk, or for memory from one"}
 HANGS = "its main thread hangs, or a command holds the GIL"
 """What the state of a process means that stands still."""
@@ -120,13 +119,6 @@ def cpu_limit(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs
         if group == root:
             break
     return least
-
-
-def state_of(pid: int) -> str:
-    """The state of a process as ``ps`` shows it, in one letter; empty if that is not known."""
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
 
 
 def readable(sources: Iterable[Any], timeout: float) -> bool:

@@ -57,13 +57,17 @@ def local(moment: datetime) -> datetime:
 
 
 class Scheduler(Loop):
-    """Enqueues due ticks. The store keeps the last tick, so that an absence of all schedulers is noticed."""
+    """Enqueues due ticks. The store keeps the last tick, so that an absence of all schedulers is noticed.
+
+    ``takes_over``: another process of the same consumer did so just before. Ticks since are late, not missed.
+    """
 
     def __init__(
         self,
         served: Sequence[BaseQueue],
         is_paused: IsPaused = lambda queue, name: False,
         pauses_known: Callable[[], bool] = lambda: True,
+        takes_over: bool = False,
     ):
         super().__init__(f"djqueue-scheduler-{served[0].alias}")
         self._pauses_known = pauses_known
@@ -72,7 +76,8 @@ class Scheduler(Loop):
         aliases = {queue.alias for queue in served}
         periodic = (command for command in registry.periodic() if command.policy.queue_name in aliases)
         self._plans = [PeriodicPlan(one, is_paused) for one in periodic if isinstance(one, PeriodicCommand)]
-        self._boards = [Board(queue.alias, is_paused, self.move) for queue in served if "facts" in queue.features]
+        kept = [queue.alias for queue in served if "facts" in queue.features]
+        self._boards = [Board(alias, is_paused, self.move, takes_over) for alias in kept]
 
     def tick(self) -> float:
         is_first = self.caught_up == inf and self._pauses_known()
@@ -267,7 +272,13 @@ class Board:
     A look costs one small fact while no schedule changes, and a turn costs what is due in it, however many there are.
     """
 
-    def __init__(self, queue_name: str, is_paused: IsPaused, move: Callable[[], None] = lambda: None):
+    def __init__(
+        self,
+        queue_name: str,
+        is_paused: IsPaused,
+        move: Callable[[], None] = lambda: None,
+        takes_over: bool = False,
+    ):
         self._queue_name = queue_name
         self._is_paused = is_paused
         self._move = move
@@ -278,7 +289,7 @@ class Board:
         """The names of the plans, in the order in which they are due."""
         self._followed = NEVER
         """When due ticks were last looked for, by the clock of the store."""
-        self._looked = self._look_at = -inf
+        self._looked, self._look_at = clock() if takes_over else -inf, -inf
 
     def keep_up(self, now_of: Now) -> float:
         """Look, if it is time to, and enqueue all due ticks; seconds until either may be due again."""

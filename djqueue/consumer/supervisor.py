@@ -64,19 +64,19 @@ class Duties:
         self._consumer = consumer
         self._servers = servers
         self._pauses = operators.is_schedule_paused, operators.are_known
-        self._take()
+        self._take(takes_over=False)
 
     @property
     def loops(self) -> list[Loop]:
         return [*self.reapers, *self.schedulers]
 
-    def _take(self) -> None:
+    def _take(self, takes_over: bool) -> None:
         """Make the threads, if the consumer has duties."""
         self._has_any, options = self._consumer.has_duties, self._consumer.options
         reaped = self._servers if self._has_any and options.reap else []
         periodic = self._servers if self._has_any and options.periodic else []
         self.reapers = [Reaper(queues, self._consumer.shortest_lease_of) for queues in reaped]
-        self.schedulers = [Scheduler(queues, *self._pauses) for queues in periodic]
+        self.schedulers = [Scheduler(queues, *self._pauses, takes_over) for queues in periodic]
 
     def follow(self) -> None:
         """Begin with them, or leave them to another process, if that has changed."""
@@ -84,7 +84,7 @@ class Duties:
             return
         for loop in self.loops:
             loop.stop()  # what it does just now may end: another may do it at the same time
-        self._take()
+        self._take(takes_over=True)
         if self._consumer.options.drain:
             self.schedule()
         for loop in self.loops:

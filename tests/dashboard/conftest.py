@@ -7,6 +7,7 @@ from django.test import Client
 
 from djqueue import queues
 from djqueue.backends.memory.store import MemoryStore
+from djqueue.dashboard import by_command
 from djqueue.models import Dashboard
 
 ROOT = "/admin/djqueue/dashboard/"
@@ -16,6 +17,12 @@ ROOT = "/admin/djqueue/dashboard/"
 def addresses(settings):
     """Those of an admin, which the sites of other tests do not have."""
     settings.ROOT_URLCONF = "tests.dashboard.urls"
+
+
+@pytest.fixture(autouse=True)
+def all_commands(monkeypatch):
+    """The modules of all tests declare more commands than a page shows."""
+    monkeypatch.setattr(by_command, "MOST_SHOWN", 10_000)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What a worker has died with runs in a process of its own, and is in every other way run as ever."""
 
 import os
+import signal
 
 import pytest
 
@@ -150,6 +151,18 @@ def test_after_the_grace_it_is_ended_and_goes_back(consumers, gate):
     until(lambda: not is_alive(start.pid))
     entry = queues["default"].find(id).entry
     assert (entry.attempts, entry.lost, entry.failures) == (3, 2, 0)
+
+
+@ON_ONE
+def test_one_that_stands_still_is_killed_and_counts_as_lost(consumers, gate):
+    id = put_lost(hold, str(gate))
+    consumers.start()
+    [start] = consumers.ledger.wait("start", ids={id})
+    os.kill(start.pid, signal.SIGSTOP)
+    until(lambda: id in reasons())
+    assert reasons()[id].endswith("the last one ended by SIGKILL, as it had been stopped by a signal for 10 s")
+    until(lambda: not is_alive(start.pid))
+    assert consumers.stop() == [0]
 
 
 @pytest.mark.backends("redis", "postgres")
