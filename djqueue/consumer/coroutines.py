@@ -167,7 +167,7 @@ class Coroutines(Member):
         self.give_place()
         if (user := self._users.get(held)) is not None:
             user.leave_behind()
-        task.cancel()
+        task.interrupt()
 
     @property
     def stuck(self) -> int:

@@ -80,8 +80,14 @@ class MessageTask(LoopTask):
         if by and by[0] is not self.jobs[0]:
             self.shared.accuse(by, "it cancelled the task of another message")
             return False
-        if not by and self.may_repeat:
-            return self.interrupt()
+        if not by:
+            tell(
+                logger,
+                logging.ERROR,
+                "%s is not cancelled: who asks for it serves no message",
+                self.get_name(),
+            )
+            return False
         self.cancels_itself = True
         return super().cancel(msg)
 

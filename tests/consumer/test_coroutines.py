@@ -321,6 +321,22 @@ async def close_the_client():
     return "closed"
 
 
+@queue_command(result_ttl=60)
+async def cancel_all_in_a_thread():
+    loop = asyncio.get_running_loop()
+    messages = [task for task in asyncio.all_tasks() if "(message " in task.get_name()]
+    thread = threading.Thread(target=lambda: [task.cancel() for task in messages] + [cancel_later(loop, messages)])
+    thread.start()
+    await asyncio.to_thread(thread.join)
+    await asyncio.sleep(0.1)
+    return current_message().attempt
+
+
+def cancel_later(loop, tasks):
+    for task in tasks:
+        loop.call_soon_threadsafe(task.cancel)
+
+
 def cancel_named(loop, name):
     for task in asyncio.all_tasks(loop):
         if name in task.get_name():
@@ -363,12 +379,12 @@ class TestMisdeeds:
             assert consumer.end() == 0
         assert seen == [1, 2, 3]
 
-    def test_what_is_cancelled_before_its_first_step_comes_again(self, queue):
-        """By code that serves no message: nothing explains it, so nothing is counted."""
-        loop = []
+    def test_what_code_that_serves_no_message_cancels_runs_on(self, queue):
+        loop, attempts = [], []
 
         def cancel(sender, attempt, **about):
-            if attempt == 1 and loop:
+            attempts.append(attempt)
+            if loop:
                 loop[0].call_soon_threadsafe(lambda: loop[0].call_soon(cancel_named, loop[0], wait_as_an_innocent.name))
 
         wait(0)
@@ -382,7 +398,15 @@ class TestMisdeeds:
                 assert consumer.end() == 0
         finally:
             signals.started.disconnect(cancel)
-        assert (queue.stats().failed, queue.stats().leased) == (0, 0)
+        assert (queue.stats().failed, queue.stats().leased, set(attempts)) == (0, 0, {1})
+
+    def test_a_thread_cancels_no_message(self, queue):
+        handles = wait_as_an_innocent.enqueue_many([()] * 10)
+        guilty = cancel_all_in_a_thread()
+        with serving(threads=1, coroutines=50) as consumer:
+            assert [handle.get(timeout=30) for handle in handles] == [2] * 10
+            assert guilty.get(timeout=30) == 1
+            assert consumer.end() == 0
 
     def test_a_client_that_messages_share_may_cancel_the_tasks_that_another_message_started(self, queue):
         first = open_a_client()
