@@ -12,7 +12,7 @@ from pathlib import Path
 
 from django.db import transaction
 
-from djqueue import Throttle, current_message, queue_command
+from djqueue import current_message, queue_command
 from tests.app.models import Thing
 from tests.faults.ledger import record
 
@@ -187,7 +187,7 @@ def open_files(number):
     opened.extend(open(os.devnull) for _ in range(number))
 
 
-@queue_command(throttle=Throttle(2, 0.5))
+@queue_command
 @recorded
-def die_throttled():
+def die_by_sigkill():
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from djqueue import queues
+from djqueue import Throttle, queues
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.failures import errors_of
-from tests.faults.commands import die, die_by_abort, die_by_exit, die_throttled, work
+from tests.faults.commands import die, die_by_abort, die_by_exit, die_by_sigkill, work
 from tests.faults.processes import OF_EACH_KIND, PATIENCE, STORES, at_rest, reasons, supervise
 from tests.support.backends import FULL
 from tests.support.processes import ROOT, Process
@@ -78,7 +78,7 @@ def ends_after_its_attempts(consumers, how, failed):
 @pytest.mark.backends("redis", "sqlite")
 def test_what_is_throttled_and_kills_its_worker_takes_two_consumers_down_at_most(consumers):
     good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
-    poison = die_throttled()
+    poison = die_by_sigkill.using(throttle=Throttle(2, 0.5)).enqueue()
     good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
     deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
     consumers.ledger.wait_all("end", good, PATIENCE)
