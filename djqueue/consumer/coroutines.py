@@ -109,7 +109,8 @@ class Coroutines(Member):
 
     def _start_task(self, held: Held, begun: Begun) -> None:
         name, jobs = _name(begun.job), [begun.job]
-        self._users[held] = user = self.threads.user(name, begun.control, log_extra(held.queue.alias, held.lease.entry))
+        about = partial(log_extra, held.queue.alias, held.lease.entry)
+        self._users[held] = user = self.threads.user(name, begun.control, about)
         ends: list[Verdict] = []
         task = self._shared.start(self._run(begun, user, ends), jobs, name, begun.context)
         if self._pulse is None:

@@ -81,12 +81,8 @@ class MessageTask(LoopTask):
             self.shared.accuse(by, "it cancelled the task of another message")
             return False
         if not by:
-            tell(
-                logger,
-                logging.ERROR,
-                "%s is not cancelled: who asks for it serves no message",
-                self.get_name(),
-            )
+            text = "%s is not cancelled: who asks for it serves no message"
+            tell(logger, logging.ERROR, text, self.get_name())
             return False
         self.cancels_itself = True
         return super().cancel(msg)

@@ -47,8 +47,8 @@ class LoopThreads:
         for name in ("set_default_executor", "shutdown_default_executor"):
             setattr(loop, name, partial(_refuse, name))
 
-    def user(self, name: str, control: Control | None = None, about: dict[str, Any] | None = None) -> User:
-        """The use that one message makes of them: its task enters it."""
+    def user(self, name: str, control: Control | None = None, about: Callable[[], dict[str, Any]] = dict) -> User:
+        """The use that one message makes of them: its task enters it. ``about`` is asked for what the log needs."""
         return User(self, name, control, about)
 
     @property
@@ -85,7 +85,7 @@ class User(Executor):
     of its own for the database.
     """
 
-    def __init__(self, threads: LoopThreads, name: str, control: Control | None, about: dict[str, Any] | None):
+    def __init__(self, threads: LoopThreads, name: str, control: Control | None, about: Callable[[], dict[str, Any]]):
         self.name, self.about = name, about
         self._threads, self._control = threads, control
         self._context: Context | None = None
@@ -319,7 +319,7 @@ class Loan(Executor):
     def _leave_behind_at(self, thread: CallThread, given: int) -> None:
         if self.thread is thread and thread.ended < given and self._user is not None:
             text = "%s is stuck: a function that it called does not end; its thread is left behind. It is here:\n%s"
-            tell(logger, logging.WARNING, text, self._user.name, thread.where(), extra=self._user.about)
+            tell(logger, logging.WARNING, text, self._user.name, thread.where(), extra=self._user.about())
             self.leave_behind()
 
     def leave_behind(self) -> None:
