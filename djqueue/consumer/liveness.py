@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -118,8 +119,9 @@ class Reporter:
         folder, name = os.path.split(os.path.abspath(self._path or ""))
         kept = {f"{name}.{pid}" for pid in pids}
         for file in os.listdir(folder):
-            pid, other = file.removeprefix(f"{name}."), os.path.join(folder, file)
-            if file not in (pid, *kept) and pid.isdecimal() and _pid_in(other) in (None, int(pid)):
+            other = os.path.join(folder, file)
+            match = re.fullmatch(rf"({re.escape(name)}\.(\d+))(\.new)?", file)
+            if match and match[1] not in kept and _pid_in(other) in (None, int(match[2])):
                 with suppress(OSError):
                     os.remove(other)
 

@@ -297,7 +297,7 @@ class TestProcesses:
             started[-1].began = time.monotonic()
             return started[-1]
 
-        for leftover in ("7", "41", "41.new"):
+        for leftover in ("7", "7.new", "41", "41.new"):
             with open(f"{path}.{leftover}", "w") as file:
                 file.write("{}")
         Reporter("a consumer whose file has a number", f"{path}.2").begin()
