@@ -368,10 +368,10 @@ def run_in_parent(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         value = step(*args, **kwargs)
     except BaseException as error:
         if _forks.count != forks:
-            _end(error)
+            end_child(error)
         raise
     if _forks.count != forks:
-        _end(None)
+        end_child(None)
     return value
 
 
@@ -413,10 +413,11 @@ class ChildrenEnd:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> None:
         if os.getpid() != self._parent:
-            _end(error)
+            end_child(error)
 
 
-def _end(error: BaseException | None) -> None:
+def end_child(error: BaseException | None) -> None:
+    """End this process, a forked one, as a child of ``multiprocessing`` ends; no cleanup of its parent runs in it."""
     code = 1
     try:
         code = _code_of(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 import traceback
@@ -12,12 +13,13 @@ from contextvars import Context
 from functools import partial
 from types import FrameType
 from typing import Any
+from weakref import WeakSet
 
 from djqueue.consumer.loop import frames_of_threads
 from djqueue.exceptions import EventLoopMisused
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.running.context import Job, jobs_of
-from djqueue.utils import plain, tell
+from djqueue.utils import end_child, plain, tell
 
 logger = logging.getLogger(__name__)
 
@@ -157,6 +159,7 @@ class SharedLoop:
             guards["_run_once"] = self._run_once
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
+        _loops.add(self)
 
     def run(self) -> None:
         """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
@@ -219,6 +222,12 @@ class SharedLoop:
                 if task.may_repeat:
                     task.excuse(Exception)
 
+    def end_in_child(self) -> None:
+        """Have a forked child end where it would return to the loop: it runs no message of its parent."""
+        if isinstance(self.loop, asyncio.BaseEventLoop):
+            self.loop._ready.clear()  # type: ignore[attr-defined]
+        self.loop.call_soon(end_child, None)
+
     def _go_on_after(self, error: BaseException) -> None:
         if jobs := _jobs_in(frame for frame, _ in traceback.walk_tb(error.__traceback__)):
             deed = f"a task or callback that it started raised {_named(error)} and broke off the event loop"
@@ -253,6 +262,15 @@ class SharedLoop:
         jobs = jobs_of(kwargs.get("context"))
         task.owner = self._tasks.get(jobs[0]) if jobs else None
         return task
+
+
+def _end_in_child() -> None:
+    for loop in _loops:
+        loop.end_in_child()
+
+
+_loops: WeakSet[SharedLoop] = WeakSet()
+os.register_at_fork(after_in_child=_end_in_child)
 
 
 def _jobs_in(frames: Iterable[FrameType]) -> Sequence[Job]:

@@ -14,6 +14,7 @@ import pytest
 from tests.support import servers
 from tests.support.backends import redis_url, worker_number
 from tests.support.processes import ROOT, Process, until
+from tests.support.server_process import children_of, is_running
 
 PROJECT = ROOT / "example_project"
 SERVERS = [
@@ -198,19 +199,3 @@ def make_pictures(folder: Path) -> Path:
 def get(address: str) -> bytes:
     with urllib.request.urlopen(address, timeout=10) as answer:
         return answer.read()
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if status(path).get("PPid") == str(pid)]
-
-
-def is_running(pid: int) -> bool:
-    return status(Path(f"/proc/{pid}")).get("State", "Z")[0] not in "ZX"
-
-
-def status(path: Path) -> dict[str, str]:
-    try:
-        lines = (path / "status").read_text().splitlines()
-    except OSError:
-        return {}
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

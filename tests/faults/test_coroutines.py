@@ -4,10 +4,19 @@ from collections import Counter
 
 import pytest
 
-from tests.faults.misdeeds.commands import block, break_the_loop, die_by_exit, innocent, leave_a_task, misbehave
+from tests.faults.misdeeds.commands import (
+    block,
+    break_the_loop,
+    die_by_exit,
+    fork_in_callbacks,
+    innocent,
+    leave_a_task,
+    misbehave,
+)
 from tests.faults.processes import PATIENCE, at_rest, full, reasons, seeded, supervise
 from tests.support.misdeeds import MISDEEDS
 from tests.support.processes import until
+from tests.support.server_process import children_of, is_running
 
 pytestmark = pytest.mark.slow
 OWN_APPS = ["tests.faults.misdeeds"]
@@ -16,7 +25,7 @@ INNOCENTS, FEW = full(40, 200), 10
 """How many there are, and how many of them run before the first misdeed."""
 ALONE = {
     "exit in an exception handler": "a loop has one handler: of two messages that set one, the second answers for both",
-    "exit in a stray task as it ends": "who cancels all tasks may cancel this one before its first step: it does no harm",
+    "exit in a stray task as it ends": "who cancels all tasks may cancel this one before its first step",
 }
 """What cannot be done next to the other misdeeds, and why: tests/consumer/test_coroutines.py has each alone."""
 TOGETHER = "--coroutines", INNOCENTS + len(MISDEEDS), "-t", 4
@@ -92,6 +101,19 @@ def test_a_task_that_does_not_end_keeps_no_process(consumers):
     consumers.start("--coroutines", 5)
     consumers.ledger.wait("end")
     assert at_rest().done == 1
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends("redis")
+def test_a_child_forked_by_a_callback_runs_nothing_of_others(consumers):
+    innocents = ids_of(innocent.enqueue_many([(1.0,)] * FEW))
+    consumer = consumers.start("--coroutines", 20)
+    consumers.ledger.wait_all("start", innocents)
+    guilty = [fork_in_callbacks().id for _ in range(3)]
+    consumers.ledger.wait_all("end", [*innocents, *guilty], PATIENCE)
+    assert at_rest().done == FEW + len(guilty)
+    assert {event.pid for event in consumers.ledger.of("end", [*innocents, *guilty])} == {consumer.pid}
+    until(lambda: not any(map(is_running, children_of(consumer.pid))))
     assert consumers.stop() == [0]
 
 

@@ -83,7 +83,7 @@ class Server:
 
     def kill9(self):
         """SIGKILL for the program and its children, as the machine's memory killer would."""
-        victims = [self.process.pid, *_children(self.process.pid)]
+        victims = [self.process.pid, *children_of(self.process.pid)]
         for pid in victims:
             _kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -120,7 +120,7 @@ class Server:
         raise NotImplementedError
 
     def _signal_all(self, signum):
-        for pid in [self.process.pid, *_children(self.process.pid)]:
+        for pid in [self.process.pid, *children_of(self.process.pid)]:
             _kill(pid, signum)
 
     def _own(self, folder: Path):
@@ -165,16 +165,22 @@ class Server:
         return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
 
 
-def _children(pid: int) -> list[int]:
-    return [int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent(stat) == pid]
+def children_of(pid: int) -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if status_of(path).get("PPid") == str(pid)]
 
 
-def _parent(stat: Path) -> int | None:
-    """Field 4 of /proc/PID/stat; the name before it stands in brackets and may hold anything."""
+def is_running(pid: int) -> bool:
+    """Whether it is there, and no zombie."""
+    return status_of(Path(f"/proc/{pid}")).get("State", "Z")[0] not in "ZX"
+
+
+def status_of(path: Path) -> dict[str, str]:
+    """The fields of /proc/PID/status, or none if the process is gone."""
     try:
-        return int(stat.read_text().rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return None
+        lines = (path / "status").read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _kill(pid: int, signum):

@@ -50,3 +50,17 @@ async def die_by_exit():
     record("start")
     await asyncio.sleep(0.2)
     os._exit(7)
+
+
+@queue_command
+async def fork_in_callbacks():
+    """Each forked child has the loop, with what all messages wait for."""
+    record("start")
+    asyncio.get_running_loop().call_soon(os.fork)
+    await asyncio.create_task(_fork())
+    await asyncio.sleep(0.5)
+    record("end")
+
+
+async def _fork():
+    os.fork()
