@@ -20,7 +20,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.results import Progress
 from djqueue.running.settle import settle
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, away, claim_one, exit_code, message_for, run_one, serving
+from tests.support.consumer import Gate, away, claim_one, exit_code, message_for, only, run_one, serving
 from tests.support.fetcher import Bench
 
 ran = []
@@ -182,7 +182,7 @@ class TestOneStoreOfSeveral:
         gate = gates[0] = Gate()
         work("ends")
         pass_the_gate.using(queue_name="other").enqueue()
-        with serving("default", "other", threads=3, lease=2.0, periodic=True):
+        with only(work, pass_the_gate), serving("default", "other", threads=3, lease=2.0, periodic=True):
             store.await_within(4)
             gate.await_within(1)
             until = max(record.at for record in well.peek("leased"))
