@@ -28,6 +28,8 @@ ALONE = {
     "exit in a stray task as it ends": "who cancels all tasks may cancel this one before its first step",
 }
 """What cannot be done next to the other misdeeds, and why: tests/consumer/test_coroutines.py has each alone."""
+DISTURBED = {"exit in a stray task", "interrupt in a stray task", "exit in a done callback"}
+"""What starts a task: if a neighbour cancels that before its first step, the message comes again."""
 TOGETHER = "--coroutines", INNOCENTS + len(MISDEEDS), "-t", 4
 
 
@@ -45,12 +47,13 @@ def test_what_commands_do_to_the_loop_costs_them_alone(consumers):
         else:
             guilty[misbehave(how).id] = how
     consumers.ledger.wait_all("end", innocents, PATIENCE)
-    until(lambda: guilty.keys() <= reasons().keys(), PATIENCE)
-    stats, told = at_rest(), reasons()
+    stats, told = at_rest(timeout=2 * PATIENCE), reasons()
+    assert [how for id, how in guilty.items() if id not in told] == []
     assert (stats.done, stats.failed, consumer.popen.poll()) == (len(innocents), len(guilty), None)
     wrong = {how: told[id] for id, how in guilty.items() if not all(part in told[id] for part in MISDEEDS[how][1])}
     assert wrong == {}
-    assert most_starts(consumers, guilty) == 1
+    again = {guilty[id] for id, starts in starts_of(consumers, guilty).items() if starts > 1}
+    assert again <= DISTURBED
     assert consumers.ledger.check(innocents).dup_runs == 0
     assert consumers.stop() == [0]
 
@@ -64,7 +67,7 @@ def test_what_a_loop_dies_of_is_lost_and_then_runs_in_a_process_of_its_own(consu
     consumers.ledger.wait_all("end", innocents, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed, deaths) == (len(innocents), 1, [STUCK, STUCK])
-    assert most_starts(consumers, [guilty]) == 3
+    assert starts_of(consumers, [guilty]) == {guilty: 3}
     assert consumers.stop() == [0]
 
 
@@ -89,7 +92,7 @@ def test_what_blocks_the_loop_for_longer_than_its_lease_is_lost_alone(consumers)
     consumers.ledger.wait_all("end", innocents, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed, deaths) == (len(innocents) + 1, 0, [STUCK, STUCK])
-    assert most_starts(consumers, [guilty]) == 3
+    assert starts_of(consumers, [guilty]) == {guilty: 3}
     [end] = consumers.ledger.of("end", [guilty])
     assert end.pid not in {event.pid for event in consumers.ledger.of("start", innocents)}, "an innocent was a suspect"
     assert consumers.stop() == [0]
@@ -126,6 +129,5 @@ def ended(consumers, ids) -> bool:
     return set(ids) <= consumers.ledger.ended
 
 
-def most_starts(consumers, ids) -> int:
-    """How often the message among these was started that was started most."""
-    return max(Counter(event.id for event in consumers.ledger.of("start", ids)).values())
+def starts_of(consumers, ids) -> Counter[str]:
+    return Counter(event.id for event in consumers.ledger.of("start", ids))
