@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -279,6 +280,8 @@ class Loan(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         call = Call(self, partial(fn, *args, **kwargs))
         if self.thread is not None:
+            if self.thread is threading.current_thread():
+                raise RuntimeError("This function runs in the thread that it would wait for: call it without await.")
             self._give(self.thread, call)
             return call.future
         self._calls.append(call)

@@ -87,6 +87,12 @@ async def use_and_sleep():
 
 
 @queue_command
+async def wait_for_its_own_thread():
+    """A function of the database that runs a loop of its own, which calls another one."""
+    await sync_to_async(lambda: asyncio.run(sync_to_async(stay)(0)))()
+
+
+@queue_command
 async def hold():
     await sync_to_async(hang_here)()
 
@@ -340,3 +346,10 @@ class TestAsgiref:
             assert consumer.end() == 0
         [thread] = {one[0] for one in seen if one != 0}
         assert thread.name.startswith(DATABASE)
+
+    def test_a_function_cannot_wait_for_the_thread_in_which_it_runs(self, queue):
+        guilty = wait_for_its_own_thread()
+        with serving(threads=1, coroutines=10) as consumer:
+            eventually(lambda: queue.failed.find(guilty.id))
+            assert consumer.end() == 0
+        assert "RuntimeError: This function runs in the thread" in queue.failed.find(guilty.id).entry.errors
