@@ -67,6 +67,9 @@ class Coroutines(Member):
         """The messages whose code ran when that was last asked."""
         self._pulse: asyncio.TimerHandle | None = None
         """Measures how late the loop is, while messages run."""
+        self._answers = 0
+        self._overdue: tuple[asyncio.TimerHandle, int] | None = None
+        """A pulse that did not come, and how many answers had come when that was first noticed."""
 
     def duty(self) -> None:
         try:
@@ -179,6 +182,7 @@ class Coroutines(Member):
     def await_(self, coroutine: Any) -> object:
         """Run a coroutine of another thread on this loop, and wait for it."""
         future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # so that none can cancel it
         try:
             self.loop.call_soon_threadsafe(self._start_for_thread, coroutine, future)
         except RuntimeError:  # the loop is closed, for no fault of the messages
@@ -196,10 +200,17 @@ class Coroutines(Member):
         awaiting = _await_as(self.threads.user(name), coroutine)
         if jobs:
             task = self._shared.start(awaiting, jobs, name, copy_context())
-            task.add_done_callback(lambda task: self._shared.forget(jobs))
+            task.add_done_callback(partial(self._ended_for_thread, jobs))
         else:
             task = self.loop.create_task(awaiting, name=name)
         task.add_done_callback(partial(_pass_on, future))
+
+    def _ended_for_thread(self, jobs: Sequence[Job], task: asyncio.Task[Any]) -> None:
+        """Its message ends in the thread."""
+        self._shared.forget(jobs)
+        own = cast(MessageTask, task)
+        if task.cancelled() and own.is_cancelled_by_others:
+            own.excuse(asyncio.CancelledError)
 
     # ---- A coroutine that blocks stops all of them
 
@@ -216,6 +227,18 @@ class Coroutines(Member):
                 self._is_told = True
                 self._tell_blocked(now - self._asked)
             self.is_stuck = self.is_stuck or now - self._asked > self._patience()
+        self._check_timers()
+
+    def _check_timers(self) -> None:
+        """A loop that answers, but whose timers do not fire, leaves messages waiting for ever."""
+        pulse = self._pulse
+        if pulse is None or self.loop.time() < pulse.when() + BLOCKED:
+            self._overdue = None
+        elif self._overdue is None or self._overdue[0] is not pulse:
+            self._overdue = pulse, self._answers
+        elif self._answers > self._overdue[1] + 1 and not self.is_stuck:  # it would have come before the second
+            self.is_stuck = True
+            tell(logger, logging.CRITICAL, "The event loop of async commands has lost its timers; it cannot go on")
 
     def _tell_blocked(self, since: float) -> None:
         task = asyncio.current_task(self.loop)
@@ -246,6 +269,7 @@ class Coroutines(Member):
 
     def _answer(self) -> None:
         self._asked = None
+        self._answers += 1
         self.move()
 
     def _beat(self) -> None:
@@ -282,7 +306,7 @@ def _excused(task: MessageTask, ends: Sequence[Verdict]) -> Verdict:
         outcome = Outcome.INTERRUPTED if task.may_repeat else Outcome.FAILED
         return Verdict(outcome, "cancelled before it began", delay=AGAIN)
     error = ends[0].exception
-    is_cancelled = type(error) is asyncio.CancelledError and not task.cancels_itself and task.may_repeat
+    is_cancelled = type(error) is asyncio.CancelledError and task.is_cancelled_by_others
     if error is not None and (is_cancelled or issubclass(type(error), task.jobs[0].control.interrupts)):
         return Verdict(Outcome.INTERRUPTED, "interrupted", error, delay=AGAIN)
     return ends[0]

@@ -70,9 +70,11 @@ class MessageTask(LoopTask):
     jobs: Sequence[Job]
     shared: SharedLoop
     context: Context
-    cancels_itself = False
-    """Whether the message has cancelled this task."""
+    _own_cancels = 0
+    """How often the message has cancelled this task and not taken it back, as ``asyncio.timeout`` does."""
     _disturbed_by: Sequence[Job] = ()
+    _lost_tasks = _is_targeted = False
+    """Whether code that serves no message has cancelled tasks that this one started, or has tried to cancel it."""
 
     def belongs_to(self) -> MessageTask:
         return self
@@ -85,9 +87,20 @@ class MessageTask(LoopTask):
         if not by:
             text = "%s is not cancelled: who asks for it serves no message"
             tell(logger, logging.ERROR, text, self.get_name())
+            self._is_targeted = True
+            self._repeat_if_broken()
             return False
-        self.cancels_itself = True
+        self._own_cancels += 1
         return super().cancel(msg)
+
+    def uncancel(self) -> int:
+        self._own_cancels = max(0, self._own_cancels - 1)
+        return super().uncancel()
+
+    @property
+    def is_cancelled_by_others(self) -> bool:
+        """Whether nothing that it did itself explains that it ended with ``CancelledError``."""
+        return not self._own_cancels and self.may_repeat
 
     def interrupt(self) -> bool:
         """Cancel it for no fault of its message, which comes again unless it ends well all the same."""
@@ -104,6 +117,18 @@ class MessageTask(LoopTask):
         self._disturbed_by = by
         if self.may_repeat:
             self.excuse(asyncio.CancelledError)
+
+    def lose_a_task(self) -> None:
+        """Code that serves no message cancels a task that this one started: a client's own thread may."""
+        self._lost_tasks = True
+        if self.may_repeat:
+            self.excuse(asyncio.CancelledError)
+        self._repeat_if_broken()
+
+    def _repeat_if_broken(self) -> None:
+        """Have it come again if all its tasks are to be cancelled: it may wait for one of them for ever."""
+        if self._lost_tasks and self._is_targeted and self.may_repeat:
+            self.shared.loop.call_soon_threadsafe(self.interrupt, context=Context())
 
     def punish(self) -> None:
         """Cancel it, and have all messages come again of which it cancelled a task."""
@@ -132,11 +157,15 @@ class OwnTask(LoopTask):
         return self.owner
 
     def cancel(self, msg: Any = None) -> bool:
-        by = jobs_of()
-        if by and self.owner is not None and by[0] is not self.owner.jobs[0] and not self.owner.done():
-            if by[0].control.fault is not None:
-                return False
-            self.owner.disturb(by)
+        by, owner = jobs_of(), self.owner
+        if owner is None or owner.done() or by and by[0] is owner.jobs[0]:
+            return super().cancel(msg)
+        if not by:
+            owner.lose_a_task()
+        elif by[0].control.fault is not None:
+            return False
+        else:
+            owner.disturb(by)
         return super().cancel(msg)
 
 

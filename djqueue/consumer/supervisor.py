@@ -299,7 +299,7 @@ class Supervisor:
         if held.policy is not None and held.began is not None:
             self._judge_stuck(held, held.policy, clock() - held.began - held.waited, coroutines.where_is(held))
         coroutines.leave_behind(held)
-        coroutines.is_stuck = coroutines.is_blocked
+        coroutines.is_stuck = coroutines.is_stuck or coroutines.is_blocked
 
     @property
     def stuck(self) -> int:

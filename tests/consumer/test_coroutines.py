@@ -292,8 +292,53 @@ async def block_for_a_while(seconds):
 async def wait_in_a_batch(calls):
     seen.append("batch")
     while not is_open.is_set():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
     return list(calls)
+
+
+@queue_command(shard=lambda number: str(number), result_ttl=60)
+async def wait_as_a_shard(number):
+    seen.append("shard")
+    while not is_open.is_set():
+        await asyncio.sleep(0.2)
+    return "waited"
+
+
+@queue_command(result_ttl=60)
+async def wait_after_a_timeout(number):
+    try:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(60)
+    except TimeoutError:
+        pass
+    seen.append("timeout")
+    while not is_open.is_set():
+        await asyncio.sleep(0.2)
+    return "waited"
+
+
+@queue_command(result_ttl=60)
+async def wait_for_word_of_a_task():
+    """As a client waits for its reader, which says nothing if it is cancelled."""
+    word = asyncio.get_running_loop().create_future()
+
+    async def say():
+        try:
+            await asyncio.sleep(0.5)
+        except asyncio.CancelledError:
+            return
+        word.set_result("said")
+
+    task = asyncio.create_task(say())
+    said = await word
+    await task
+    return said
+
+
+@queue_command
+async def lose_all_timers():
+    await asyncio.sleep(0.1)
+    asyncio.get_running_loop()._scheduled.clear()
 
 
 @queue_command(batch=10)
@@ -322,9 +367,11 @@ async def close_the_client():
 
 
 @queue_command(result_ttl=60)
-async def cancel_all_in_a_thread():
+async def cancel_all_in_a_thread(everything=False):
+    await asyncio.sleep(0.1)
     loop = asyncio.get_running_loop()
-    messages = [task for task in asyncio.all_tasks() if "(message " in task.get_name()]
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    messages = [task for task in tasks if everything or "(message " in task.get_name()]
     thread = threading.Thread(target=lambda: [task.cancel() for task in messages] + [cancel_later(loop, messages)])
     thread.start()
     await asyncio.to_thread(thread.join)
@@ -407,6 +454,35 @@ class TestMisdeeds:
             assert [handle.get(timeout=30) for handle in handles] == [2] * 10
             assert guilty.get(timeout=30) == 1
             assert consumer.end() == 0
+
+    def test_what_waits_for_a_task_that_a_thread_cancelled_comes_again(self, queue):
+        handles = wait_for_word_of_a_task.enqueue_many([()] * 5)
+        with serving(threads=1, coroutines=50) as consumer:
+            guilty = cancel_all_in_a_thread.enqueue(everything=True)
+            assert [handle.get(timeout=30) for handle in handles] == ["said"] * 5
+            assert guilty.get(timeout=30) == 1
+            assert consumer.end() == 0
+        assert queue.stats().failed == 0
+
+    def test_a_loop_without_timers_needs_another_process(self, queue):
+        handles = wait_as_an_innocent.enqueue_many([()] * 5)
+        lose_all_timers()
+        assert exit_code(threads=1, coroutines=50) == 70
+        assert (queue.stats().failed, queue.stats().leased) == (0, 0)
+        with serving(threads=1, coroutines=50):
+            assert [handle.get(timeout=30) for handle in handles] == [2] * 5
+
+    @pytest.mark.parametrize("command", ["wait_as_a_shard", "wait_in_a_batch", "wait_after_a_timeout"])
+    def test_what_others_cancel_comes_again_wherever_it_runs(self, queue, command):
+        handle = globals()[command](0)
+        with serving(threads=2, coroutines=50) as consumer:
+            eventually(lambda: seen)
+            misbehave("cancel_the_futures_of_others")
+            eventually(lambda: len(seen) == 2)
+            is_open.set()
+            assert handle.get(timeout=30) in (0, "waited")
+            assert consumer.end() == 0
+        assert queue.stats().failed == 0
 
     def test_a_client_that_messages_share_may_cancel_the_tasks_that_another_message_started(self, queue):
         first = open_a_client()
