@@ -2,7 +2,7 @@
 PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test test-all lint format docs screenshots conformance bench-quick bench-operations race scale
+.PHONY: help demo test test-all lint format docs screenshots conformance bench-quick bench-operations kill-loops race scale
 
 help:
 	@$(DEV) --help
@@ -15,6 +15,9 @@ bench-quick:
 
 race:
 	@$(DEV) race $(if $(filter-out 0,$(QUICK)),--quick)
+
+kill-loops:
+	@$(DEV) kill-loops $(if $(MINUTES),--minutes $(MINUTES))
 
 scale:
 	@$(DEV) scale $(if $(filter-out 0,$(WRITE)),--write)

@@ -115,6 +115,15 @@ def race(quick: bool):
     hand_over(python, "-m", "tests.benchmarks.race.run", *(["--quick"] if quick else []))
 
 
+def kill_loops(minutes: float):
+    """Kill consumers again and again, on each store that takes kills, with threads, processes and coroutines."""
+    need("tests/faults/kill_loops.py")
+    apt.ensure(servers)
+    os.environ["DJQUEUE_KILL_MINUTES"] = str(minutes)
+    python = venvs.ensure(VENV, "test")
+    hand_over(python, "-m", "pytest", "-n", "5", "--dist", "worksteal", "tests/faults/kill_loops.py")
+
+
 def scale(write: bool):
     """Measure what a message costs in queues of up to a million."""
     need("tests/benchmarks/scale.py")
@@ -348,6 +357,9 @@ def parser() -> argparse.ArgumentParser:
         "--quick", action="store_true", help="fewer messages, one round, nothing written; in make: QUICK=1"
     )
     racer.set_defaults(function=race)
+    killer = tasks.add_parser("kill-loops", help=kill_loops.__doc__)
+    killer.add_argument("--minutes", type=float, default=1, help="of each loop; in make: MINUTES=10 (default: 1)")
+    killer.set_defaults(function=kill_loops)
     scaler = tasks.add_parser("scale", help=scale.__doc__)
     scaler.add_argument("--write", action="store_true", help="store the figures for the documents; in make: WRITE=1")
     scaler.set_defaults(function=scale)
