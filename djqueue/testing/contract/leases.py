@@ -209,9 +209,11 @@ class LoopContract(Contract):
         queue, reaped = self.queue("lease"), threading.Semaphore(0)
         reap = queue.reap
         queue.reap = lambda limit: reaped.release() or reap(limit)
+        started = time.monotonic()
         for _ in range(10):
             assert queue.take() == (None, None)
-        assert (reaped.acquire(blocking=False), reaped.acquire(blocking=False)) == (True, False)
+        most = 1 + int(time.monotonic() - started)
+        assert 1 <= sum(reaped.acquire(blocking=False) for _ in range(10)) <= most
 
     def test_of_several_loops_one_takes_over(self):
         queue = self.queue("lease")
@@ -223,10 +225,11 @@ class LoopContract(Contract):
     def test_to10_an_item_that_is_lost_every_time_is_put_aside_and_requeued_with_its_counts_afresh(self):
         queue = self.queue("lease", "fence", "inspect")
         most = conf.get("QUEUE_MAX_LOST")
-        id = queue.push("poison")
-        for start in range(1, most + 1):
+        id, counted = queue.push("poison"), 0
+        while counted < most:
             lease, item = taken(queue, lease=BRIEF)
-            assert (lease.entry.attempts, item) == (start, "poison")
+            assert (lease.entry.lost, item) == (counted, "poison")
+            counted += lease.begun or not lease.entry.lost  # a lease may run out before a later start is noted
         queue.push("next")
         eventually(lambda: queue.reap().count)
         assert queue.take()[1] == "next"
