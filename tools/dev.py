@@ -116,12 +116,12 @@ def race(quick: bool):
 
 
 def kill_loops(minutes: float):
-    """Kill consumers again and again, on each store that takes kills, with threads, processes and coroutines."""
+    """Kill consumers again and again on five stores: with threads, with processes, with coroutines."""
     need("tests/faults/kill_loops.py")
     apt.ensure(servers)
     os.environ["DJQUEUE_KILL_MINUTES"] = str(minutes)
     python = venvs.ensure(VENV, "test")
-    hand_over(python, "-m", "pytest", "-n", "5", "--dist", "worksteal", "tests/faults/kill_loops.py")
+    hand_over(python, "-m", "pytest", "-n", "5", "--maxschedchunk", "1", "tests/faults/kill_loops.py")
 
 
 def scale(write: bool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -161,7 +161,7 @@ class ControlChannels(PerServer[ControlChannel]):
 
     def __init__(
         self,
-        servers: Iterable[Sequence[BaseQueue]],
+        servers: Sequence[Sequence[BaseQueue]],
         in_flight: InFlight,
         shorten: Callable[[], None],
         patience_for: Callable[[BaseQueue], int],
@@ -171,11 +171,11 @@ class ControlChannels(PerServer[ControlChannel]):
         operators = operators or OperatorChannels()
         super().__init__(servers, lambda queues: ControlChannel(queues, in_flight, operators.first_of(queues)))
         self._shorten = shorten
-        self._patience_for = patience_for
+        self._patience = {id(queue): patience_for(queue) for queues in servers for queue in queues}
         self._owner = owner
 
     def control(self, held: Held) -> ConsumerControl:
-        patience = self._patience_for(held.queue)
+        patience = self._patience[id(held.queue)]
         return ConsumerControl(held, self.of(held.queue), self._shorten, patience, self._owner)
 
     def saw_through(self, held: Held) -> None:

@@ -195,7 +195,7 @@ class Worker(Member):
             mend_connections()
         first, controls = batch[0], [self._pool.control(held) for held in batch]
         try:
-            if len(batch) == 1 and (verdict := self._isolated(first, controls[0])) is not None:
+            if first.suspect and len(batch) == 1 and (verdict := self._isolated(first, controls[0])) is not None:
                 return [verdict]
             verdicts = execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
         except BaseException as error:  # not of the command: execute_batch() judges those
@@ -210,11 +210,9 @@ class Worker(Member):
                 release([verdict.exception])  # now, as its frames may hold much memory
         return verdicts
 
-    def _isolated(self, held: Held, control: Control) -> Verdict | None:
-        """Run it in a process of its own if it is a suspect that is to run so; else None."""
-        if not held.suspect or self._pool.isolate is None:
-            return None
-        return self._pool.isolate(held, control)
+    def _isolated(self, suspect: Held, control: Control) -> Verdict | None:
+        """Run a suspect in a process of its own if it can be had; else None."""
+        return None if self._pool.isolate is None else self._pool.isolate(suspect, control)
 
     def _start(self, coroutines: Coroutines, held: Held) -> bool:
         """Begin a message that runs on the event loop; False if this thread was left behind meanwhile."""
@@ -235,9 +233,8 @@ class Worker(Member):
         """Begin a message, or run it in a process of its own if loops have died with it."""
         control = self._pool.control(held)
         try:
-            if held.suspect and self._pool.isolate is not None:
-                if (verdict := self._pool.isolate(held, control)) is not None:
-                    return verdict
+            if held.suspect and (verdict := self._isolated(held, control)) is not None:
+                return verdict
             return begin(held.queue, held.lease, control)
         except BaseException as error:  # not of the command: begin() judges those
             return _not_run([held], error)[0]
