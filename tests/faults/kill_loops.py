@@ -25,6 +25,7 @@ OWN_SETTINGS = {"QUEUE_MAX_LOST": 20}
 """What is killed so often may well be in the hands of three dead in turn."""
 SECONDS = 60 * float(os.environ.get("DJQUEUE_KILL_MINUTES", 1))
 PATIENCE = 300.0
+pytestmark = pytest.mark.timeout(SECONDS + 3 * PATIENCE)
 LONGEST = 0.05
 """Seconds that a function takes at most; an async one takes up to twenty times as long."""
 BACKLOG = 200
