@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Never, Unpack, cast
+from typing import Any, ClassVar, Never, Protocol, TypeVar, Unpack, cast, overload
 
 from django.conf import settings
 from django.utils import timezone
@@ -20,6 +20,10 @@ from djqueue.results import Result
 from djqueue.running.executor import serve
 from djqueue.timetables import Rule
 from djqueue.wiring import queues
+
+R = TypeVar("R")
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class QueueCommand:
@@ -49,9 +53,9 @@ class QueueCommand:
         registry.register(ClassCommand(_runner(cls), policy))
 
     @classmethod
-    def command(cls) -> Command:
+    def command(cls) -> Command[..., Any]:
         """The command that is registered for this class."""
-        return cast(Command, registry[f"{cls.__module__}.{cls.__qualname__}"])
+        return cast("Command[..., Any]", registry[f"{cls.__module__}.{cls.__qualname__}"])
 
     def get_data(self) -> Any:
         """The one argument, which is sent in the message. Override this if it is not :attr:`data` as it is."""
@@ -88,7 +92,7 @@ class PeriodicQueueCommand(QueueCommand, abstract=True):
         raise NotImplementedError(f"{type(self).__name__} has no validate_datetime().")
 
 
-class ClassCommand(Command):
+class ClassCommand(Command[..., Any]):
     """The registered command of a class: a command of one argument, its data."""
 
     sample_call: ClassVar[Arguments] = (None,), {}
@@ -103,7 +107,7 @@ class ClassCommand(Command):
         return inspect.signature(func, follow_wrapped=False)
 
 
-class PeriodicClassCommand(ClassCommand, PeriodicCommand):
+class PeriodicClassCommand(ClassCommand, PeriodicCommand[..., Any]):
     """The registered command of a class with a schedule."""
 
     sample_call = PeriodicCommand.sample_call
@@ -126,6 +130,15 @@ def _runner(cls: type[QueueCommand]) -> Callable:
     return named_after(cls, run, cls.execute)
 
 
+class Executable(Protocol[R_co]):
+    """An object of a :class:`QueueCommand` class, by what its ``execute`` returns."""
+
+    @classmethod
+    def command(cls) -> Command[..., Any]: ...
+    def get_data(self) -> Any: ...
+    def execute(self) -> R_co: ...
+
+
 class Invoker:
     """The default queue as scripts use it: enqueue a command, run the next one here, empty the queue."""
 
@@ -134,7 +147,13 @@ class Invoker:
         """The default queue."""
         return queues["default"]
 
-    def enqueue(self, command: QueueCommand, *args: Never, **options: Unpack[CommandOptions]) -> Result:
+    @overload
+    def enqueue(
+        self, command: Executable[Coroutine[Any, Any, T]], *args: Never, **options: Unpack[CommandOptions]
+    ) -> Result[T]: ...
+    @overload
+    def enqueue(self, command: Executable[R], *args: Never, **options: Unpack[CommandOptions]) -> Result[R]: ...
+    def enqueue(self, command: Any, *args: Never, **options: Unpack[CommandOptions]) -> Result[Any]:
         """Send a command object to its queue; ``options`` override the options of its class.
 
         Raises TypeError for anything else, and whatever :meth:`Command.enqueue` raises.

@@ -10,7 +10,8 @@ from typing import Any, ParamSpec, TypeVar, Unpack, overload
 
 from djqueue.enqueueing.batch import BatchFunction
 from djqueue.enqueueing.command import Command, PeriodicCommand, refuse_generator
-from djqueue.policies.options import CommandOptions
+from djqueue.flow.limits import Batch
+from djqueue.policies.options import OneCallOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.timetables import Rule, crontab, interval
@@ -20,13 +21,19 @@ __all__ = ["crontab", "periodic_command", "queue_command"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound=Command)
+C = TypeVar("C", bound=Command[..., Any])
 
 
 @overload
 def queue_command(func: Callable[P, R], /) -> Command[P, R]: ...
 @overload
-def queue_command(**options: Unpack[CommandOptions]) -> Callable[[Callable[P, R]], Command[P, R]]: ...
+def queue_command(
+    *, batch: None = None, **options: Unpack[OneCallOptions]
+) -> Callable[[Callable[P, R]], Command[P, R]]: ...
+@overload
+def queue_command(
+    *, batch: int | Batch, **options: Unpack[OneCallOptions]
+) -> Callable[[Callable[..., Any]], BatchFunction]: ...
 def queue_command(func=None, /, **options):
     """Make a function a command: calling it puts the call into the queue and returns at once.
 
@@ -52,6 +59,9 @@ def queue_command(func=None, /, **options):
 
     ``delay``, ``ttl`` and ``debounce`` may be functions without arguments: they are called once per call.
 
+    A type checker knows the arguments of a command and what its results are. With ``batch`` it knows neither: the
+    function takes a list of calls, so a call may have any arguments, and its handle is a ``Result[Any]``.
+
     Raises TypeError for what is not a function of a module, for a generator, for unknown options and for functions that
     cannot take the arguments of a call, ValueError for bad values and for options that exclude each other.
     """
@@ -67,7 +77,7 @@ def periodic_command(
     every: float | timedelta | None = None,
     missed: str = "latest",
     max_lateness: float | timedelta = timedelta(hours=1),
-    **options: Unpack[CommandOptions],
+    **options: Unpack[OneCallOptions],
 ) -> Callable[[Callable[P, R]], PeriodicCommand[P, R]]:
     """Enqueue a function on a schedule. A call of it runs it here, at once.
 

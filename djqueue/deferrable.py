@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Never, ParamSpec, Self, TypeVar, overload
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.decorators import declare
-from djqueue.enqueueing.command import Command
+from djqueue.enqueueing.command import Command, InlineCommand
 from djqueue.hints import ON_A_DEFERRABLE, ON_THE_QUEUE_OF_A_DEFERRABLE, answering
 from djqueue.messages.metadata import (
     MetadataProducerConsumer,
@@ -24,16 +24,19 @@ from djqueue.wiring import queues
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 MAX_ATTEMPTS = 5
 
 
-class DeferrableCommand(Command[P, R]):
+class DeferrableCommand(InlineCommand[P, R]):
     """A function that runs inline when it is called, and is enqueued by :meth:`later`."""
 
-    inline = True
-
-    def later(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    @overload
+    def later(self: Command[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
+    @overload
+    def later(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[R]: ...
+    def later(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[Any]:
         """Send one call to the queue. Raises what :meth:`Command.enqueue` raises."""
         return self.enqueue(*args, **kwargs)
 

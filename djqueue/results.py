@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Never, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -35,6 +35,15 @@ from djqueue.running.result_store import (
 )
 from djqueue.utils import seconds, value
 from djqueue.wiring import queues
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which checkers know without installing it; Python has defaults from 3.13
+
+    R_co = TypeVar("R_co", default=Any, covariant=True)
+else:
+    from typing import TypeVar
+
+    R_co = TypeVar("R_co", covariant=True)
 
 FIRST_LOOK, LAST_LOOK = 0.005, 0.5
 """Seconds between two looks for a result: ever longer, up to this."""
@@ -74,8 +83,12 @@ class EnqueueStatus:
 
 
 @value
-class Result:
-    """The handle of an enqueued call. It can be made anew from an id, and it pickles. Raises TypeError for no id."""
+class Result(Generic[R_co]):
+    """The handle of an enqueued call. It can be made anew from an id, and it pickles. Raises TypeError for no id.
+
+    For a type checker a ``Result[int]`` is the handle of a call that returns an int; one that is made from an id, or
+    written without a type, is a ``Result[Any]``.
+    """
 
     id: str
     """The message's id: the same in the logs, in ``current_message()`` and in the failed queue."""
@@ -116,7 +129,7 @@ class Result:
         return True if self.sending is None else self.sending.accepted
 
     @property
-    def duplicate_of(self) -> Result | None:
+    def duplicate_of(self) -> Result[R_co] | None:
         """The handle of the call that counts for this one, if this one was not put; None if there is none any more."""
         if self.sending is None or self.sending.accepted is not False:
             return None
@@ -156,7 +169,7 @@ class Result:
             return errors_of(record.entry.errors)
         return (self._kept() or {}).get("errors", [])
 
-    def get(self, timeout: float | timedelta | None = None, **unknown: Never) -> Any:
+    def get(self, timeout: float | timedelta | None = None, **unknown: Never) -> R_co:
         """What the command returned; waits for it up to ``timeout`` seconds (None: as long as it takes).
 
         Raises ResultTimeout; CommandFailed if it failed, expired, or was discarded or cancelled; NoResult if what it
@@ -170,7 +183,7 @@ class Result:
             time.sleep(waiting.pause)
         return _value_of(end)
 
-    async def aget(self, timeout: float | timedelta | None = None, **unknown: Never) -> Any:
+    async def aget(self, timeout: float | timedelta | None = None, **unknown: Never) -> R_co:
         """:meth:`get` for async code."""
         waiting = Waiting(self, timeout, unknown)
         while (end := await sync_to_async(waiting.look)()) is None:

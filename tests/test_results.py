@@ -788,3 +788,10 @@ def test_an_id_that_no_message_can_have_is_not_known(queue, id):
     result = Result(id)
     assert (result.status, result.errors, result.progress) == ("unknown", [], None)
     assert result.cancel() is Cancelled.UNKNOWN
+
+
+def test_a_type_of_its_value_changes_nothing_when_it_runs():
+    typed = Result[int]("42", "shop.send")
+    assert type(typed) is Result
+    assert typed == pickle.loads(pickle.dumps(typed)) == Result("42", "shop.send")
+    assert not hasattr(typed, "__dict__"), "one is made for each call"

@@ -21,6 +21,7 @@ from steps import ROOT, Failed, need, run, say, step
 from tests.support import browser, servers
 from tests.tasks.peers import peers
 
+TYPED_PROJECT = "tests/typing/sample"
 SCREENSHOTS = (
     "tests/documents/test_demo_pages.py",
     "tests/documents/test_walkthrough.py",
@@ -245,7 +246,7 @@ def check_documents(python: Path):
 
 
 def check_package(python: Path):
-    """Source archive, wheel from it, and an import where there is nothing but Django and croniter."""
+    """Source archive, wheel from it, and what a project finds that has nothing else but Django and croniter."""
     with step("package"), tempfile.TemporaryDirectory() as folder:
         run(python, "-m", "build", "--outdir", folder, quiet=True)
         wheel = next(Path(folder).glob("*.whl"))
@@ -254,6 +255,7 @@ def check_package(python: Path):
         bare = Path(folder) / "bare/bin/python"
         venvs.install(Path(folder) / "bare", wheel)
         run(bare, "-c", "import djqueue; print('djqueue', djqueue.__version__)", cwd=folder)
+        check_typed_project(python, bare)
 
 
 def check_contents(wheel: Path):
@@ -262,6 +264,12 @@ def check_contents(wheel: Path):
     left_out = {p.relative_to(ROOT).as_posix() for p in files} - set(zipfile.ZipFile(wheel).namelist())
     if left_out:
         raise Failed(f"not in {wheel.name}: {', '.join(sorted(left_out))}")
+
+
+def check_typed_project(python: Path, installed: Path):
+    """A project with strict types, whose wrong calls say which error each is. A comment too many is an error, too."""
+    mypy = (python, "-m", "mypy", "--strict", "--explicit-package-bases", "--config-file=", "--cache-dir", os.devnull)
+    run(*mypy, "--python-executable", installed, "shop", cwd=ROOT / TYPED_PROJECT)
 
 
 def run_demo(*args: str):

@@ -27,8 +27,11 @@ from djqueue.running.handlers import HandlerSlot
 from djqueue.utils import takes
 
 
-class BatchFunction(Command):
-    """A function that is called with a list of calls. A caller enqueues one call, with its arguments."""
+class BatchFunction(Command[..., Any]):
+    """A function that is called with a list of calls. A caller enqueues one call, with its arguments.
+
+    A type checker cannot tell these from the function: it takes any, and handles are ``Result[Any]``.
+    """
 
     batched = True
 
@@ -143,7 +146,8 @@ class BatchCommand:
     Requests of one thread run in order, higher priorities first, and no two batches of a thread at once. A
     worker that takes a thread makes an object, starts it, and keeps it for as long as it stays with that thread;
     another consumer may keep one of its own meanwhile. All methods may be async. Subclassing registers; what is
-    declared with ``class Base(BatchCommand, abstract=True)`` is not registered itself.
+    declared with ``class Base(BatchCommand, abstract=True)`` is not registered itself. A type checker takes any
+    request, and handles are ``Result[Any]``.
     """
 
     options: ClassVar[dict[str, Any]] = {}
@@ -199,7 +203,7 @@ class BatchCommand:
         return cast(HandlerCommand, registry[f"{cls.__module__}.{cls.__qualname__}"])
 
     @classmethod
-    def enqueue(cls, *requests: Any, **options: Never) -> list[Result]:
+    def enqueue(cls, *requests: Any, **options: Never) -> list[Result[Any]]:
         """Send requests, all of them or none; returns their handles. Options are given to :meth:`using`.
 
         Raises ValueError if :meth:`route` does not say of each where it goes, or says a priority that is none of
@@ -209,7 +213,7 @@ class BatchCommand:
         return cls.command().enqueue(*requests, **options)
 
     @classmethod
-    async def aenqueue(cls, *requests: Any, **options: Never) -> list[Result]:
+    async def aenqueue(cls, *requests: Any, **options: Never) -> list[Result[Any]]:
         """:meth:`enqueue` for async code."""
         return await sync_to_async(cls.enqueue)(*requests, **options)
 
@@ -245,7 +249,7 @@ class HandlerCommand(BatchFunction):
         refuse_routed(options, self.policy)
         return super().using(*given, **options)
 
-    def enqueue(self, /, *requests: Any, **options: Never) -> list[Result]:  # type: ignore[override]  # several at once
+    def enqueue(self, /, *requests: Any, **options: Never) -> list[Result[Any]]:  # type: ignore[override]  # several at once
         """Send requests; see :meth:`BatchCommand.enqueue`."""
         if options:
             raise TypeError(f"{self.name}: requests are given by position{misplaced(self.__name__, (), options)}")
@@ -283,7 +287,7 @@ class HandlerCommand(BatchFunction):
     def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
         return self.prepared(Call((self.item(*call),)), policy)
 
-    def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
+    def _send(self, calls: list[Call], policy: Policy) -> list[Result[Any]]:
         return self._put(self._placed(calls, policy))
 
     def _placed(self, calls: list[Call], policy: Policy) -> list[tuple[Call, Policy]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack, overload
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -26,13 +26,18 @@ from djqueue.utils import as_asked, takes
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound="Command")
+T = TypeVar("T")
+C = TypeVar("C", bound="Command[..., Any]")
+
+Calls = Iterable[tuple[Any, ...] | dict[str, Any] | Call]
+"""Calls as they are given to ``enqueue_many``."""
 
 
 class Command(Generic[P, R]):
     """A function that a consumer can run.
 
     Calling it enqueues: ``command(...)`` is ``command.enqueue(...)``. ``command.call(...)`` runs it here and now.
+    For a type checker ``Command[P, R]`` has the parameters ``P`` of its function, and what that returns is ``R``.
     """
 
     inline = False
@@ -89,11 +94,18 @@ class Command(Generic[P, R]):
             return registered, (self.name,)
         return with_policy, (self.declared, self.policy)
 
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        call: Callable[P, Any] = self.call if self.inline else self.enqueue
-        return call(*args, **kwargs)
+    @overload
+    def __call__(self: Command[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
+    @overload
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[R]: ...
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[Any]:
+        return self.enqueue(*args, **kwargs)
 
-    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    @overload
+    def enqueue(self: Command[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
+    @overload
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[R]: ...
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[Any]:
         """Send one call to the queue; returns a handle with its ``id``.
 
         Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull,
@@ -101,11 +113,19 @@ class Command(Generic[P, R]):
         """
         return self.declared._send([Call(args, kwargs)], self.policy)[0]
 
-    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    @overload
+    async def aenqueue(self: Command[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
+    @overload
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[R]: ...
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[Any]:
         """:meth:`enqueue` for async code."""
         return await sync_to_async(self.enqueue)(*args, **kwargs)
 
-    def enqueue_many(self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call], **options: Never) -> list[Result]:
+    @overload
+    def enqueue_many(self: Command[P, Coroutine[Any, Any, T]], calls: Calls, **options: Never) -> list[Result[T]]: ...
+    @overload
+    def enqueue_many(self, calls: Calls, **options: Never) -> list[Result[R]]: ...
+    def enqueue_many(self, calls: Calls, **options: Never) -> list[Result[Any]]:
         """Send many calls, a round trip per thousand. Each is a tuple of positional or a dict of keyword arguments.
 
         On the database all are sent or none. Elsewhere an error of the store may come after the first thousands have
@@ -118,9 +138,13 @@ class Command(Generic[P, R]):
             raise TypeError(f"{self.name}: enqueue_many() takes a list of calls, as in [(1,), (2,)], not {calls!r}.")
         return self.declared._send([Call.of(given) for given in calls], self.policy)
 
+    @overload
     async def aenqueue_many(
-        self, calls: Iterable[tuple[Any, ...] | dict[str, Any] | Call], **options: Never
-    ) -> list[Result]:
+        self: Command[P, Coroutine[Any, Any, T]], calls: Calls, **options: Never
+    ) -> list[Result[T]]: ...
+    @overload
+    async def aenqueue_many(self, calls: Calls, **options: Never) -> list[Result[R]]: ...
+    async def aenqueue_many(self, calls: Calls, **options: Never) -> list[Result[Any]]:
         """:meth:`enqueue_many` for async code."""
         return await sync_to_async(self.enqueue_many)(calls, **options)
 
@@ -189,7 +213,7 @@ class Command(Generic[P, R]):
             raise
         return collected
 
-    def _send(self, calls: list[Call], policy: Policy) -> list[Result]:
+    def _send(self, calls: list[Call], policy: Policy) -> list[Result[Any]]:
         for args, kwargs in calls:
             if kwargs or len(args) not in self._simple:
                 self._fit(args, kwargs)
@@ -204,7 +228,7 @@ class Command(Generic[P, R]):
         """A call that was prepared and stored before, as it is sent now."""
         return self.prepared(call, policy)
 
-    def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result]:
+    def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result[Any]]:
         try:
             return producer.send(self, calls)
         except (EncodeError, MessageTooLarge, StoreError) as error:
@@ -252,10 +276,18 @@ def as_command(given: object) -> Any:
     return given
 
 
-class PeriodicCommand(Command[P, R]):
-    """A command that the scheduler enqueues. Calling it runs it here, inline; :meth:`enqueue` sends it by hand."""
+class InlineCommand(Command[P, R]):
+    """A command whose calls run it here and now; :meth:`enqueue` sends it."""
 
     inline = True
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]  # no handle: the value
+        return self.call(*args, **kwargs)
+
+
+class PeriodicCommand(InlineCommand[P, R]):
+    """A command that the scheduler enqueues. Calling it runs it here, inline; :meth:`enqueue` sends it by hand."""
+
     sample_call = (), {}
 
     def __init__(self, func: Callable[P, R], policy: Policy, validate_datetime: Callable[[datetime], bool], rule: Rule):

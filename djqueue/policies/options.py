@@ -24,8 +24,8 @@ Rule = tuple[Callable[[Any, Set[str]], Any], str]
 """Whether a policy contradicts itself, by its options and the names of the options in use; and the reason."""
 
 
-class CommandOptions(TypedDict, total=False):
-    """The options of ``queue_command`` and ``using``, for type checkers."""
+class OneCallOptions(TypedDict, total=False):
+    """The options of commands that are given one call at a time, for type checkers."""
 
     queue_name: str
     priority: int
@@ -50,7 +50,6 @@ class CommandOptions(TypedDict, total=False):
     idle_timeout: Duration | None
     concurrency: int | Concurrency | None
     throttle: Throttle | list[Throttle] | tuple[Throttle, ...] | None
-    batch: int | bool | Batch | None
     lease: Duration
     time_limit: Duration | None
     timeout_action: Literal["retry", "fail", "discard"] | None
@@ -59,6 +58,12 @@ class CommandOptions(TypedDict, total=False):
     models: Literal["pickle", "reference"]
     describe: Callable[..., object] | None
     sensitive: Iterable[str] | str | bool
+
+
+class CommandOptions(OneCallOptions, total=False):
+    """The options of ``queue_command`` and ``using``, for type checkers."""
+
+    batch: int | bool | Batch | None
 
 
 @dataclass(frozen=True, slots=True)

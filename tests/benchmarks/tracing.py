@@ -177,7 +177,8 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 def lua_files(recorder: Recorder) -> set[str]:
     """The files of the scripts that were called, and of the parts that stand before them."""
     texts = {path.stem: path.read_text() for path in Path(recorder.package).rglob("*.lua")}
-    found, left = set(), {"common"} | {script.name for walk in recorder.walks() for script in walk.scripts}
+    found, left = set(), {script.name for walk in recorder.walks() for script in walk.scripts}
+    left |= {"common"} if left else set()
     while left:
         found |= left
         left = {part for name in left for line in findall(r"(?m)^-- with: (.*)", texts[name]) for part in line.split()}

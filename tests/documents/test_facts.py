@@ -1,6 +1,7 @@
 """What README.rst and docs/ state about the code is what the code says."""
 
 import ast
+import csv
 import logging.config
 import re
 import sys
@@ -31,6 +32,7 @@ from tests.support.documents import ROOT, Block, blocks, documents
 
 REFERENCE = ROOT / "docs" / "reference"
 BEHAVIOUR = ROOT / "docs" / "behaviour.rst"
+COMPARISON = ROOT / "docs" / "comparison.rst"
 QUIET = {"report_level": 5, "halt_level": 5, "doctitle_xform": False}
 CHECKS = {"DJ": 25, "TO": 22, "DF": 27, "TQ": 23, "SQ": 26}
 CHECK_IDS = {f"{kind}-{number}" for kind, most in CHECKS.items() for number in range(1, most + 1)}
@@ -41,13 +43,13 @@ def explode(secret):
     raise RuntimeError("boom")
 
 
-def table(path: Path, title: str) -> list[list[nodes.entry]]:
-    """The cells of the first table below a title, row by row, without its head."""
+def table(path: Path, title: str, part: type[nodes.Part] = nodes.tbody) -> list[list[nodes.entry]]:
+    """The cells of the first table below a title, row by row, without its head, or of another part of it."""
     tree = docutils.core.publish_doctree(path.read_text(), settings_overrides=QUIET)
     sections = [section for section in tree.findall(nodes.section) if section.next_node(nodes.title).astext() == title]
     assert sections, f"{path.name} has no section {title!r}"
-    body = next(sections[0].findall(nodes.tbody))
-    return [list(row.findall(nodes.entry)) for row in body.findall(nodes.row)]
+    found = next(sections[0].findall(part))
+    return [list(row.findall(nodes.entry)) for row in found.findall(nodes.row)]
 
 
 def literals(entry: nodes.entry) -> list[str]:
@@ -157,6 +159,25 @@ def test_every_management_command_is_described():
     commands = {path.stem for path in folder.glob("queue_*.py")}
     text = (REFERENCE / "commands.rst").read_text()
     assert {name for name in commands if f"\n{name}\n---" not in text} == set()
+
+
+def installed_packages() -> dict[str, dict[str, str]]:
+    """The versions of other packages by the command that installs them: the pins of the race, what the suite ran on."""
+    pins = (ROOT / "tests" / "benchmarks" / "race" / "requirements.txt").read_text().splitlines()
+    with (ROOT / "docs" / "conformance.csv").open(newline="") as file:
+        suite = {row["Backend"]: row["Version"] for row in csv.DictReader(file)}
+    return {"make race": dict(pin.split("==") for pin in pins if "==" in pin), "make conformance": suite}
+
+
+def test_the_versions_of_compared_packages_are_those_that_are_installed():
+    installed = installed_packages()
+    versions = table(COMPARISON, "Versions")
+    [[_, _, *compared]] = table(COMPARISON, "Feature by feature", nodes.thead)
+    assert {cell.astext() for cell in compared} <= {row[0].astext() for row in versions}
+    for name, version, commands in versions:
+        package = name.astext().lower()
+        found = {command: packages[package] for command, packages in installed.items() if package in packages}
+        assert dict.fromkeys(literals(commands), version.astext()) == found, package
 
 
 def test_behaviour_names_every_check_once_and_tests_carry_them():
