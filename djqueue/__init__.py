@@ -116,7 +116,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    said = None if name.startswith("_") else import_module("djqueue.hints").of_a_name(name, __all__)
+    said = None if name.startswith("_") else import_module("djqueue.hints").package_hint(name, __all__)
     if said is None or _is_module(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":

@@ -9,7 +9,7 @@ from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.decorators import declare
 from djqueue.enqueueing.command import Command
-from djqueue.hints import ON_A_DEFERRABLE, ON_THE_QUEUE_OF_A_DEFERRABLE, answering
+from djqueue.hints import HINTS, answering
 from djqueue.messages.metadata import (
     MetadataProducerConsumer,
     clear_event_consumers,
@@ -42,7 +42,7 @@ class DeferrableCommand(Command[P, R]):
         return super().using(*given, **_translated(options))
 
 
-@answering(ON_THE_QUEUE_OF_A_DEFERRABLE)
+@answering("queue of a Deferrable")
 class DeferrableQueue(BaseQueue):
     """The queue of a Deferrable: each verb of the queue but ``pop``, which returned a pair in Deferrable.
 
@@ -58,7 +58,7 @@ class DeferrableQueue(BaseQueue):
         """All that it has is the queue within."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ON_THE_QUEUE_OF_A_DEFERRABLE or name.startswith("__"):
+        if name in HINTS["queue of a Deferrable"] or name.startswith("__"):
             return object.__getattribute__(self, name)
         return getattr(object.__getattribute__(self, "_within"), name)
 
@@ -69,7 +69,7 @@ class DeferrableQueue(BaseQueue):
         return len(object.__getattribute__(self, "_within"))
 
 
-@answering(ON_A_DEFERRABLE)
+@answering("Deferrable")
 class Deferrable:
     """Functions deferred into one queue, and what it takes to run them in a loop of one's own.
 

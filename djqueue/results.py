@@ -18,7 +18,7 @@ from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
-from djqueue.hints import ON_A_RESULT, missing
+from djqueue.hints import answering
 from djqueue.messages.failures import errors_of
 from djqueue.running.attempts import attempts_of
 from djqueue.running.context import current_message
@@ -73,6 +73,7 @@ class EnqueueStatus:
         """The key of its guard, under which the store has a mark."""
 
 
+@answering("result")
 @value
 class Result:
     """The handle of an enqueued call. It can be made anew from an id, and it pickles. Raises TypeError for no id."""
@@ -91,11 +92,7 @@ class Result:
         if not isinstance(self.id, str) or not self.id:
             raise TypeError(f"Result(id={self.id!r}): give the id of a message, a text.")
 
-    if not TYPE_CHECKING:  # type checkers would take any attribute, and a call
-
-        def __getattr__(self, name: str) -> Any:
-            return missing(self, name, ON_A_RESULT)
-
+    if not TYPE_CHECKING:  # type checkers would take a call
         do_not_call_in_templates = True
 
         def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:

@@ -36,6 +36,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 from django.utils import timezone
 
+from djqueue.hints import hint
 from djqueue.utils import seconds
 
 __all__ = ["Crontab", "crontab"]
@@ -252,35 +253,11 @@ def _remade(given: Iterable[Any]) -> Crontab:
 crontab = Crontab
 """The class as it is written in a decorator: ``@periodic_command(crontab(hour=0, minute=0))``."""
 
-_MEANT = {
-    "date": "day",
-    "day_of_month": "day",
-    "days": "day",
-    "dow": "day_of_week",
-    "hours": "hour",
-    "minutes": "minute",
-    "month_of_year": "month",
-    "months": "month",
-    "time": "hour and minute",
-    "timezone": "time_zone",
-    "tz": "time_zone",
-    "weekday": "day_of_week",
-    "weekdays": "day_of_week",
-    "zone": "time_zone",
-}
-"""What other packages call the fields."""
-
 
 def _field_hint(name: str, value: object) -> str:
-    meant, hint = _MEANT.get(name), f"there are {', '.join(_FIELDS)} and time_zone"
-    if name in ("second", "seconds"):
-        hint = "a minute is the shortest step; @periodic_command(every=seconds) may be due more often"
-    elif name in ("minutes", "hours") and isinstance(value, int):
-        rest = ", minute=0" if meant == "hour" else ""
-        hint = f'every {value} {name} is crontab({meant}="*/{value}"{rest})'
-    elif meant:
-        hint = f"it is called {meant}"
-    return f"crontab has no field {name!r}: {hint}."
+    places = ("number in a crontab", "crontab") if isinstance(value, int) else ("crontab",)
+    said = hint(name, *places, value=value) or f"there are {', '.join(_FIELDS)} and time_zone"
+    return f"crontab has no field {name!r}: {said}."
 
 
 _ORDERS = {

@@ -26,6 +26,8 @@ from typing import Any, TypeVar, dataclass_transform
 from django.conf import settings
 from django.utils import timezone
 
+from djqueue.hints import hint
+
 # ---- Numbers, durations and moments that users give; every error names the argument
 
 LONGEST = 10**10
@@ -158,50 +160,6 @@ _EITHER, _VARIOUS = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.V
 # ---- Names that are nearly right
 
 
-ELSEWHERE = {
-    "BACKEND": "CLASS",
-    "ENGINE": "CLASS",
-    "HOST": "CONNECTION",
-    "LOCATION": "CONNECTION",
-    "MODERATION": "moderate",
-    "MODNAME": "mod_name",
-    "NAME": "window_name",
-    "QUEUES_DEFAULT": "QUEUES",
-    "QUEUE_ASYNC": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_BACKEND": "QUEUE_CLASS",
-    "QUEUE_BROKER": "QUEUE_CONNECTION",
-    "QUEUE_BROKER_URL": "QUEUE_CONNECTION",
-    "QUEUE_EAGER": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_FAILURE_TTL": "QUEUE_MAX_ERROR_AGE",
-    "QUEUE_HOST": "QUEUE_CONNECTION",
-    "QUEUE_IMMEDIATE": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_LOCATION": "QUEUE_CONNECTION",
-    "QUEUE_MAX_RETRIES": "QUEUE_MAX_ATTEMPTS",
-    "QUEUE_REDIS": "QUEUE_CONNECTION",
-    "QUEUE_REDIS_URL": "QUEUE_CONNECTION",
-    "QUEUE_RESULT_EXPIRES": "QUEUE_RESULT_TTL",
-    "QUEUE_RETRIES": "QUEUE_MAX_ATTEMPTS",
-    "QUEUE_SYNC": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_TASK_ALWAYS_EAGER": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_CODEC": "QUEUE_SERIALIZER",
-    "QUEUE_COORDINATOR_DELAY": "QUEUE_MAX_POLL_INTERVAL",
-    "QUEUE_COORDINATOR_PREFIX": "QUEUE_CONSUMER_PREFIX",
-    "QUEUE_COORDINATOR_TIMEOUT": "QUEUE_LEASE",
-    "QUEUE_TUBE_PREFIX": "QUEUE_LANE_PREFIX",
-    "QUEUE_WORKER_BATCH_SIZE": "QUEUE_BATCH_SIZE",
-    "QUEUE_WORKER_EMPTY_LIMIT": "QUEUE_IDLE_TIMEOUT",
-    "QUEUE_WORKER_EMPTY_PAUSE": "QUEUE_IDLE_TIMEOUT",
-    "QUEUE_THROTTLE": "QUEUES",
-    "QUEUE_URL": "QUEUE_CONNECTION",
-    "THROTTLELIMIT": "limit",
-    "THROTTLEWINDOW": "window",
-    "URL": "CONNECTION",
-    "VISIBILITY_TIMEOUT": "LEASE",
-    "WINDOWNAME": "window_name",
-}
-"""Names in other packages and in Django, of settings and keys; difflib would guess another one."""
-
-
 def nearest(name: object, valid: Iterable[str]) -> str | None:
     """The valid name that was probably meant, in upper or lower case; None if there is none like it.
 
@@ -210,7 +168,7 @@ def nearest(name: object, valid: Iterable[str]) -> str | None:
     valid = list(valid)
     by_upper = {one.rpartition(".")[2].upper(): one for one in valid} | {one.upper(): one for one in valid}
     given = str(name).upper()
-    meant = ELSEWHERE.get(given, "").upper()
+    meant = (hint(given, "setting") or "").upper()  # difflib would guess another one
     close = [meant] if meant in by_upper else get_close_matches(given, by_upper, 1)
     return by_upper[close[0]] if close else None
 

@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
-from djqueue.hints import ON_QUEUES, answering
+from djqueue.hints import answering
 from djqueue.throttle import throttled
 from djqueue.utils import nearest, seconds
 
@@ -55,7 +55,7 @@ class ClassNotUsable(InvalidQueueError):
         self.why, self.mend = why, mend
 
 
-@answering(ON_QUEUES)
+@answering("queues")
 class Queues:
     """The queues of this project by alias, like ``django.core.cache.caches``: one object each, made when asked for."""
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -15,7 +15,7 @@ from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive
 from djqueue.exceptions import EncodeError, MessageTooLarge, StoreError
-from djqueue.hints import ON_A_COMMAND, missing
+from djqueue.hints import answering
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
@@ -29,6 +29,7 @@ R = TypeVar("R")
 C = TypeVar("C", bound="Command")
 
 
+@answering("command")
 class Command(Generic[P, R]):
     """A function that a consumer can run.
 
@@ -77,11 +78,6 @@ class Command(Generic[P, R]):
             return f"<{what}>"
         changed = ", ".join(f"{name}={value!r}" for name, value in self.policy.beside(self.declared.policy).items())
         return f"<{what} using({changed}): call .enqueue(...) on it>"
-
-    if not TYPE_CHECKING:  # type checkers would take any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            return missing(self, name, ON_A_COMMAND)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Commands are pickled by name, never by value; a changed copy is pickled with its options."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 from django.utils.module_loading import import_string
 
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, merging, up_to
-from djqueue.hints import option_hint
+from djqueue.hints import hint
 from djqueue.policies.outcomes import Backoff, RetryOn, RetryPolicy, Wait, backoff_of, path_of, read, written
 from djqueue.utils import flag, function, is_exception, moment, near_and_all, priority, seconds, whole
 
@@ -332,8 +332,8 @@ WHOLES = frozenset(name for option in PARTS for name in option.part_of)
 def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
     """Raises TypeError for names that are not among the known options."""
     for name in sorted(name for name in given if name not in known):
-        if elsewhere := option_hint(name):
-            raise TypeError(f"Unknown option {name!r}: {elsewhere}.")
+        if said := hint(name, "option"):
+            raise TypeError(f"Unknown option {name!r}: {said}.")
         raise TypeError(f"Unknown option {name!r}; {near_and_all(name, sorted(known))}")
 
 
