@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.dispatch import Signal
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, DebounceGuard, Entry, Guard, OnceGuard, UniqueGuard
 from djqueue.backends.guards import DedupMark
+from djqueue.enqueueing.on_commit import OnceCommitted, when_committed
 from djqueue.exceptions import (
     EncodeError,
     InvalidMessage,
@@ -366,46 +365,9 @@ def _merged(queue: BaseQueue, pending_call: PendingCall) -> bool:
     return queue.amend(waits.id, record.entry.body, data)
 
 
-class OnceCommitted:
-    """A call that waits for a commit. It is made once, even if several callers try."""
-
-    def __init__(self, func: Callable[..., object], *args: Any):
-        self.func, self.args, self._made = func, args, False
-
-    def __call__(self) -> None:
-        if not self._made:
-            self._made = True
-            self.func(*self.args)
-
-
-def when_committed(alias: str, func: Callable[..., object], *args: Any) -> None:
-    """Call this when the open transaction of a database commits; never, if it is rolled back.
-
-    Django drops all callbacks behind one that raises. The transaction has committed nevertheless, so these are called
-    before that exception reaches the code that left the transaction.
-    """
-    connection = transaction.get_connection(alias)
-    if "run_and_clear_commit_hooks" not in vars(connection):
-        connection.run_and_clear_commit_hooks = partial(_run_all, connection, connection.run_and_clear_commit_hooks)
-    transaction.on_commit(OnceCommitted(func, *args), using=alias)
-
-
-def sent_by(callback: object) -> list[tuple[str, Entry]]:
-    """The messages that a callback of a transaction sends, or tells of as sent, with the aliases of their queues."""
-    if not isinstance(callback, OnceCommitted):
+def sent_by(callback: object) -> list[tuple[BaseQueue, Entry]]:
+    """The calls that a callback sends when its transaction commits, with their queues; none if it does other things."""
+    if not isinstance(callback, OnceCommitted) or callback.func is not _put_or_report:
         return []
-    queue, told = callback.args
-    if callback.func is _put_or_report:
-        return [(queue.alias, pending_call.entry) for pending_call in told]
-    return [(queue.alias, entry) for signal, entry in told if signal is signals.enqueued]
-
-
-def _run_all(connection: BaseDatabaseWrapper, run: Callable[[], None]) -> None:
-    connection.validate_no_atomic_block()
-    ours = [callback for _, callback, *_ in connection.run_on_commit if isinstance(callback, OnceCommitted)]
-    try:
-        run()
-    except BaseException:
-        for call in ours:
-            call()
-        raise
+    queue, pending = callback.args
+    return [(queue, pending_call.entry) for pending_call in pending]

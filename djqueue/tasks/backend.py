@@ -17,7 +17,8 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.decorators import make_periodic, refuse_arguments
 from djqueue.enqueueing.command import Command, PeriodicCommand, as_command, with_policy
-from djqueue.enqueueing.producer import Call, refuse_what_it_cannot, when_committed
+from djqueue.enqueueing.on_commit import when_committed
+from djqueue.enqueueing.producer import Call, refuse_what_it_cannot
 from djqueue.exceptions import InvalidQueueError, NotSupported, UnknownCommand
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
