@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from djqueue.version import VERSION
@@ -127,14 +126,3 @@ def __getattr__(name: str) -> Any:
 def _is_module(name: str) -> bool:
     """Whether it is a module of the package, which "from djqueue import ..." imports once it is no attribute."""
     return import_module("importlib.util").find_spec(f"{__name__}.{name}") is not None
-
-
-class _Package(ModuleType):
-    """Keeps ``crontab`` and ``queues`` what they are here, though modules of these names may be imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
