@@ -87,7 +87,7 @@ class Deferrable:
         if unknown:
             raise TypeError(
                 f"Deferrable({next(iter(unknown))}=…): give an alias of QUEUES; backends are described there. "
-                "Beside it there are default_error_classes and default_max_attempts."
+                "It also takes default_error_classes and default_max_attempts."
             )
         if not isinstance(queue_name, str):
             raise TypeError(f"Deferrable({queue_name!r}): give an alias of QUEUES; backends are described there.")
@@ -142,7 +142,7 @@ class Deferrable:
         if isinstance(verdict.exception, KeyboardInterrupt):  # it is back in the queue, and the loop is to end
             raise verdict.exception
 
-    # ---- what is told and carried
+    # ---- events and metadata
 
     def register_metadata_producer_consumer(self, carrier: MetadataProducerConsumer) -> None:
         """Have it carry metadata in this queue. Raises ValueError if its NAMESPACE is taken."""
@@ -163,14 +163,14 @@ class Deferrable:
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
     """The options under the names that they have here; None means the default."""
-    told: dict[str, Any] = {}
+    translated: dict[str, Any] = {}
     for name, value in options.items():
         own, as_option = OLD_NAMES.get(name, (name, _same))
         if name != own and own in options:
             raise ValueError(f"{name} is another name of {own}: give one of them.")
         if value is not None:
-            told[own] = as_option(value)
-    return told
+            translated[own] = as_option(value)
+    return translated
 
 
 def _same(value: Any) -> Any:

@@ -32,7 +32,7 @@ MOST_UNKNOWN = 1000
 
 
 class Observer(Protocol):
-    """Is told of each attempt at a call of its command through Django's tasks; a job is what runs."""
+    """Is notified of each attempt at a call of its command through Django's tasks; a job is what runs."""
 
     def begun(self, job: Any) -> None: ...
     def returned(self, value: Any) -> Any: ...

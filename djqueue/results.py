@@ -41,7 +41,7 @@ FIRST_LOOK, LAST_LOOK = 0.005, 0.5
 GONE_AFTER = 3.0
 """Seconds for which a message must have been nowhere before waiting ends: its result may come a moment later."""
 CONFIRMED_AFTER = 0.05
-"""Seconds between two looks for the value of a message that is done: a store of its own may have it a moment later."""
+"""Seconds between two reads of the value of a message that is done: its store may have it a moment later."""
 RUNNING, UNKNOWN = "running", "unknown"
 
 
@@ -76,7 +76,7 @@ class EnqueueStatus:
 @answering("result")
 @value
 class Result:
-    """The handle of an enqueued call. It can be made anew from an id, and it pickles. Raises TypeError for no id."""
+    """The handle of an enqueued call. It can be made from an id, and it pickles. Raises TypeError for no id."""
 
     id: str
     """The message's id: the same in the logs, in ``current_message()`` and in the failed queue."""
@@ -189,7 +189,7 @@ class Result:
     def cancel(self) -> Cancelled:
         """Cancel it; true if it waited and is gone. If it runs, ``current_message().cancelled`` is true for it.
 
-        The :class:`Cancelled` that it returns tells what the message was: waiting, running, ended, or not known. One
+        The :class:`Cancelled` that it returns says what the message was: waiting, running, ended, or not known. One
         that a worker has taken and is about to begin runs too, with that flag. Raises NotSupported if the
         backend cannot look into its queue, RuntimeError within the transaction at whose end the message is sent.
         """
@@ -233,8 +233,8 @@ class Result:
         if self._record() is not None:
             return None
         if (failed := self._failed()) is not None:
-            told = errors_of(failed.entry.errors)
-            return {"status": FAILED, "reason": told[-1]["reason"] if told else "", "errors": told}
+            errors = errors_of(failed.entry.errors)
+            return {"status": FAILED, "reason": errors[-1]["reason"] if errors else "", "errors": errors}
         if (ended := ended_of(self._queue, self.id)) is None:
             return None
         reason = NOT_KEPT.format(self.id) if ended.status == DONE else ended.error
@@ -316,8 +316,8 @@ class Waiting:
         now, left, (id, alias) = time.monotonic(), self._left(), (self._result.id, self._result.queue_name)
         if left <= 0:
             status = self._result.status
-            told = f"after {self._timeout:g} s; its status: {status}{_WHY_LATE.get(status, '').format(alias)}"
-            raise ResultTimeout(f"message {id} has no result {told}")
+            late = f"after {self._timeout:g} s; its status: {status}{_WHY_LATE.get(status, '').format(alias)}"
+            raise ResultTimeout(f"message {id} has no result {late}")
         if not gone:
             self._seen = now
         elif now - self._seen > GONE_AFTER:

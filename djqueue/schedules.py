@@ -233,12 +233,12 @@ class Schedule:
 
     @property
     def args(self) -> tuple:
-        """The positional arguments, decoded anew."""
+        """The positional arguments, decoded at each use."""
         return self.call[0]
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, decoded anew."""
+        """The keyword arguments, decoded at each use."""
         return self.call[1]
 
     @property

@@ -160,7 +160,7 @@ class Crontab:
 
         For an aware ``dt`` the answer agrees with ``next``, through clock changes too. A naive one is read as local
         wall time of the schedule's zone, and only compared with the fields: it is true of a time that the clocks
-        skip, and cannot tell the two passes of a time that comes twice. TypeError for anything but a datetime.
+        skip, and cannot distinguish the two passes of a time that comes twice. TypeError for anything but a datetime.
         """
         if not isinstance(dt, datetime):
             raise TypeError(f"a schedule is asked about a datetime, not {dt!r}")
@@ -545,7 +545,7 @@ def _calendar(given: object, start: datetime) -> Calendar:
 
 def _recurrence(given: object, start: datetime) -> Recurrence:
     if not isinstance(given, str) or "DTSTART" in given.upper():
-        raise TypeError(f"rrule is {given!r}: give a rule as text, as in 'FREQ=DAILY;BYHOUR=6', and start= beside it.")
+        raise TypeError(f"rrule is {given!r}: give a rule as text, as in 'FREQ=DAILY;BYHOUR=6', and start= with it.")
     zone = _zone_name(start.tzinfo, "the time zone of start")
     made = Recurrence(given, zone, start.astimezone(UTC).replace(microsecond=0))
     try:

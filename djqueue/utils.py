@@ -190,7 +190,7 @@ def near_and_all(name: object, valid: Iterable[str]) -> str:
 # ---- What is shown of names and ids
 
 SHORT_ID = 8
-"""Characters of an id that people see, if they tell it from others: its end, as ids of one minute begin alike."""
+"""Characters of an id that people see, if they are enough: its end, as ids of one minute begin alike."""
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
@@ -235,7 +235,7 @@ def portions(values: Iterable[T], most: int, most_bytes: int, size: Callable[[T]
 
 @dataclass_transform(frozen_default=True)
 def value(cls: type[T]) -> type[T]:
-    """A dataclass for what is made for every message. It is not to be changed, which only a type checker enforces:
+    """A dataclass for what is made for every message. Only a type checker enforces that it is not changed:
     one that is frozen at run time takes ten times as long to make."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
@@ -244,7 +244,7 @@ def value(cls: type[T]) -> type[T]:
 
 
 def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None:
-    """Log, and never raise. A handler whose mail server is away must not end a thread nor change a verdict."""
+    """Log, and never raise. A handler whose mail server is unreachable must not end a thread or change a verdict."""
     try:
         logger.log(level, text, *args, **kwargs)
     except BaseException:
@@ -253,7 +253,7 @@ def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None
 
 
 class RareReports:
-    """Lets through one of many reports that are alike in so many seconds, and counts the others."""
+    """Lets through one report of each kind per number of seconds, and counts the others."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -262,7 +262,7 @@ class RareReports:
         self._lock = threading.Lock()
 
     def take(self, kind: str) -> int | None:
-        """How many of this kind were not reported since the last that was, if this one is to be reported, else None."""
+        """How many of this kind were left out since the last report; None if this one is left out too."""
         with self._lock:
             if time.monotonic() < self._next.get(kind, 0.0):
                 self._unreported[kind] += 1
@@ -286,7 +286,7 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else plain(" ".join(text.split()))
 
 
-# ---- JSON of a store, which anything that reaches the store may have written
+# ---- JSON of a store, which others may have written
 
 
 def json_list(text: bytes | str | None) -> list[Any]:
@@ -312,7 +312,7 @@ UNREADABLE = (ArithmeticError, AttributeError, TypeError, ValueError, LookupErro
 """What reading the values of such JSON may raise."""
 
 
-# ---- Forked children: a child is a copy of its parent, and must not go on as one
+# ---- Forked children: a child must not go on with the work of its parent
 
 
 def run_in_parent(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -344,7 +344,7 @@ os.register_at_fork(after_in_child=lambda: setattr(_forks, "count", _forks.count
 
 
 def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> None:
-    """Handle signals in this process; a forked child gets its earlier handlers back, as it does not run our loops."""
+    """Handle signals in this process. A forked child does not run our loops, so it gets the earlier handlers back."""
     before = {number: signal.signal(number, handler) for number in numbers}
     mask = threading.local()
 
@@ -399,7 +399,7 @@ def _code_of(error: BaseException | None) -> int:
 
 
 def descriptor_of(raw: object) -> int | None:
-    """The descriptor of the socket to a server; None for a closed connection, and for SQLite, which has no socket."""
+    """The descriptor of a connection's socket; None if it is closed, and for SQLite, which has no socket."""
     fileno = getattr(raw, "fileno", None) or getattr(getattr(raw, "_sock", None), "fileno", None)
     try:
         return None if fileno is None or (number := fileno()) < 0 else number

@@ -48,11 +48,11 @@ MISSING = "pip install"
 
 
 class ClassNotUsable(InvalidQueueError):
-    """A class that the settings name cannot be used: ``why``, and the ``mend``."""
+    """A class that the settings name cannot be used: ``why``, and the ``fix``."""
 
-    def __init__(self, why: str, mend: str = "") -> None:
-        super().__init__(f"{why} {mend}".rstrip())
-        self.why, self.mend = why, mend
+    def __init__(self, why: str, fix: str = "") -> None:
+        super().__init__(f"{why} {fix}".rstrip())
+        self.why, self.fix = why, fix
 
 
 @answering("queues")
@@ -82,7 +82,7 @@ class Queues:
         raise TypeError(f"queues is no function: queues[{alias!r}] is the queue of an alias.")
 
     def reset(self) -> None:
-        """Forget all queues; they are made anew from the settings when asked for."""
+        """Forget all queues; they are made again from the settings when asked for."""
         self._made = {}
         self._lock = threading.RLock()
 

@@ -23,7 +23,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "E004": ("{where} has the unknown option {key!r}.", "Rename, move or remove it: {near}"),
     "E005": (
         "The class of the queue {alias!r} cannot be used: {error}",
-        "{mend}",
+        "{fix}",
     ),
     "E006": (
         "The queue {alias!r} cannot be made: {error}",
@@ -34,7 +34,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "E008": ("{where} cannot be used: {error}", "Give at least 0.1 seconds, as a number or a timedelta."),
     "E009": ("{where} is {value}, which is no alias in DATABASES.", "Give {known}, or None to send at once."),
     "E010": (
-        "{where} is set beside QUEUES['default'], which ignores it.",
+        "{where} is set next to QUEUES['default'], which ignores it.",
         "Delete it, or move it into QUEUES['default'].",
     ),
     "E011": (

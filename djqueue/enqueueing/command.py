@@ -47,9 +47,9 @@ class Command(Generic[P, R]):
     origin: Any = None
     """The task of Django that it was made of, if it was."""
     observer: Observer | None = None
-    """Is told of each attempt at a call through Django's tasks."""
+    """Is notified of each attempt at a call through Django's tasks."""
     sample_call: ClassVar[Arguments | None] = None
-    """A call that functions of the arguments must take, if the signature does not tell it."""
+    """A call that functions of the arguments must take, if the signature does not say it."""
     rule: Rule | None = None
     """For a periodic command: what becomes of ticks at which no consumer ran."""
 
@@ -278,7 +278,7 @@ def refuse_generator(func: Callable[..., Any]) -> None:
 
 
 def named_after(cls: type, run: Any, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that represents a class in the registry; the method's line tells it from another of that name."""
+    """A function that represents a class in the registry. The line of its method distinguishes classes of one name."""
     for name in ("__module__", "__qualname__", "__name__", "__doc__"):
         setattr(run, name, getattr(cls, name))
     run.__wrapped__ = method

@@ -13,7 +13,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 logger = logging.getLogger(__name__)
 
 Savepoints = list[set]
-"""The savepoints of on_commit callbacks. Each is a set, an object of its own by which its callback is known.
+"""The savepoints of on_commit callbacks. Each is a set, and identifies its callback.
 
 Django makes a new list when a savepoint is rolled back, and the same callback may be registered twice.
 """
@@ -63,7 +63,7 @@ def savepoints_of(connection: BaseDatabaseWrapper) -> Savepoints:
 
 
 def registered(connection: BaseDatabaseWrapper, before: Savepoints) -> list[tuple]:
-    """The on_commit callbacks that wait, without those that did ``before``."""
+    """The on_commit callbacks that wait now, and did not ``before``."""
     return [one for one in connection.run_on_commit if not any(one[0] is old for old in before)]
 
 

@@ -49,7 +49,7 @@ NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     DebounceGuard: ((signals.debounce_missed, signals.enqueued), (signals.debounced,)),
 }
 """The signals for a call that was put, and for one that was not, by the type of its guard."""
-_SIGNALS = {signal for put_or_not in NEWS.values() for told in put_or_not for signal in told}
+_SIGNALS = {signal for put_or_not in NEWS.values() for sent in put_or_not for signal in sent}
 
 
 class Call(NamedTuple):
@@ -121,7 +121,7 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
 def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard, id: str) -> bool:
     """Put one call unless the guard's key was used; whether it was put.
 
-    That is one atomic step, unless the call has a guard of its own. Then the key is used first, so that a crash
+    That is one atomic step, unless the call has a guard of its own. Then the key is used first, and a crash
     between the two steps loses the call.
     """
     queue = queues[policy.queue_name]
@@ -130,7 +130,7 @@ def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard
         return _put_marked(queue, pending_call, guard)
     [accepted] = queue.put([pending_call.entry], [guard])
     if accepted:
-        _tell(queue, [(signals.enqueued, pending_call.entry)])
+        _emit(queue, [(signals.enqueued, pending_call.entry)])
     return accepted
 
 
@@ -146,10 +146,10 @@ def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: OnceGuard) -
 
 
 class Terms(NamedTuple):
-    """What calls with the same options have in common: asked once, as settings may change until the next are sent."""
+    """What calls with the same options have in common: read once, as settings may change before the next calls."""
 
     policy: Policy
-    """The options, with numbers for those that are functions."""
+    """The options, with the values of those that are functions."""
     carried: dict[str, Any]
     """The options that the consumer needs and that are not the command's own."""
     encoding: dict[str, Any]
@@ -279,9 +279,9 @@ def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall
 def _announce(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
     if not any(signal.receivers for signal in _SIGNALS):
         return
-    told = [(signal, one.entry) for one in pending for signal in _news(one) if signal.receivers]
-    if told:
-        _tell(queue, told)
+    news = [(signal, one.entry) for one in pending for signal in _news(one) if signal.receivers]
+    if news:
+        _emit(queue, news)
 
 
 def _news(pending_call: PendingCall) -> tuple[Signal, ...]:
@@ -289,16 +289,16 @@ def _news(pending_call: PendingCall) -> tuple[Signal, ...]:
     return accepted if pending_call.sending.accepted else refused
 
 
-def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
+def _emit(queue: BaseQueue, news: Sequence[tuple[Signal, Entry]]) -> None:
     """Send the signals of the calls once their result is certain: a transaction may still be rolled back."""
     if queue.database is not None and transaction.get_connection(queue.database).in_atomic_block:
-        when_committed(queue.database, _signal, queue, told)
+        when_committed(queue.database, _emit_now, queue, news)
     else:
-        _signal(queue, told)
+        _emit_now(queue, news)
 
 
-def _signal(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
-    for signal, entry in told:
+def _emit_now(queue: BaseQueue, news: Sequence[tuple[Signal, Entry]]) -> None:
+    for signal, entry in news:
         signals.emit(signal, entry.command, id=entry.id, queue_name=queue.alias)
 
 
@@ -337,7 +337,7 @@ def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
             if _merged(queue, pending_call):
                 return False
         except InvalidMessage as error:
-            text = "%s: the waiting call cannot be read, so this one is put beside it"
+            text = "%s: the waiting call cannot be read, so this one is put next to it"
             extra = {"message_id": entry.id, "command": entry.command, "queue": queue.alias}
             tell(logger, logging.ERROR, text, entry.command, exc_info=error, extra=extra)
             return queue.put([entry])[0]

@@ -85,11 +85,11 @@ class Option:
     part_of: Set[str] = frozenset()
     """Options that it refines: when they are taken back, it goes back to its default."""
     requires: Set[str] = frozenset()
-    """The options of which it requires one, if they differ from ``part_of``."""
+    """The options one of which it requires, if they differ from ``part_of``."""
     alone: str = ""
     """Why it is refused without any of them."""
     excludes: dict[str, str] = field(default_factory=dict)
-    """The fields that must be at their defaults beside it, each with the reason."""
+    """The fields that must be at their defaults together with it, each with the reason."""
     outlives: str = ""
     """Why it must be shorter than ``ttl``."""
     rules: tuple[Rule, ...] = ()
@@ -346,7 +346,7 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name} and {OPTIONS[name].instead} exclude each other: give one of them.")
         new = OPTIONS[name](value)
         if OPTIONS[name].value and (twice := sorted(new.keys() & given.keys() - {name})):
-            raise ValueError(f"{twice[0]} is an argument of {type(value).__name__}: give it there, and not beside it.")
+            raise ValueError(f"{twice[0]} is an argument of {type(value).__name__}: give it there alone.")
         changes |= new
     return changes
 
@@ -364,7 +364,7 @@ CONTRADICTIONS: dict[str, tuple[Rule, ...]] = {
 
 
 def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) -> None:
-    """Raises ValueError with the reason if two options of a policy, the last of which are ``given``, conflict."""
+    """Raises ValueError with the reason if two options of a policy conflict; ``given`` are its last ones."""
     if given.get("retries") and not policy.retried:
         raise ValueError(
             "retries without retry_on retries nothing: list exceptions, as in retry_on=[OSError], "

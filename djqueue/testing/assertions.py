@@ -205,7 +205,7 @@ class Wanted:
         if args is None and kwargs is None:
             return cls(found, None, None, queue_name, delay, priority)
         if found is None:
-            raise TypeError("args and kwargs are those of a command: name it.")
+            raise TypeError("args and kwargs belong to a command: name it.")
         call = Call(tuple(args or ()), dict(kwargs or {}))
         return cls(found, call, _bound(found, call), queue_name, delay, priority)
 
