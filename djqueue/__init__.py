@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from djqueue.version import VERSION
@@ -116,7 +115,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    said = None if name.startswith("_") else import_module("djqueue.hints").of_a_name(name, __all__)
+    said = None if name.startswith("_") else import_module("djqueue.hints").package_hint(name, __all__)
     if said is None or _is_module(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap":
@@ -127,14 +126,3 @@ def __getattr__(name: str) -> Any:
 def _is_module(name: str) -> bool:
     """Whether it is a module of the package, which "from djqueue import ..." imports once it is no attribute."""
     return import_module("importlib.util").find_spec(f"{__name__}.{name}") is not None
-
-
-class _Package(ModuleType):
-    """Keeps ``crontab`` and ``queues`` what they are here, though modules of these names may be imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _HOMES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -9,7 +9,7 @@ from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.decorators import declare
 from djqueue.enqueueing.command import Command, InlineCommand
-from djqueue.hints import ON_A_DEFERRABLE, ON_THE_QUEUE_OF_A_DEFERRABLE, answering
+from djqueue.hints import HINTS, answering
 from djqueue.messages.metadata import (
     MetadataProducerConsumer,
     clear_event_consumers,
@@ -45,7 +45,7 @@ class DeferrableCommand(InlineCommand[P, R]):
         return super().using(*given, **_translated(options))
 
 
-@answering(ON_THE_QUEUE_OF_A_DEFERRABLE)
+@answering("queue of a Deferrable")
 class DeferrableQueue(BaseQueue):
     """The queue of a Deferrable: each verb of the queue but ``pop``, which returned a pair in Deferrable.
 
@@ -61,7 +61,7 @@ class DeferrableQueue(BaseQueue):
         """All that it has is the queue within."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ON_THE_QUEUE_OF_A_DEFERRABLE or name.startswith("__"):
+        if name in HINTS["queue of a Deferrable"] or name.startswith("__"):
             return object.__getattribute__(self, name)
         return getattr(object.__getattribute__(self, "_within"), name)
 
@@ -72,7 +72,7 @@ class DeferrableQueue(BaseQueue):
         return len(object.__getattribute__(self, "_within"))
 
 
-@answering(ON_A_DEFERRABLE)
+@answering("Deferrable")
 class Deferrable:
     """Functions deferred into one queue, and what it takes to run them in a loop of one's own.
 
@@ -90,7 +90,7 @@ class Deferrable:
         if unknown:
             raise TypeError(
                 f"Deferrable({next(iter(unknown))}=…): give an alias of QUEUES; backends are described there. "
-                "Beside it there are default_error_classes and default_max_attempts."
+                "It also takes default_error_classes and default_max_attempts."
             )
         if not isinstance(queue_name, str):
             raise TypeError(f"Deferrable({queue_name!r}): give an alias of QUEUES; backends are described there.")
@@ -145,7 +145,7 @@ class Deferrable:
         if isinstance(verdict.exception, KeyboardInterrupt):  # it is back in the queue, and the loop is to end
             raise verdict.exception
 
-    # ---- what is told and carried
+    # ---- events and metadata
 
     def register_metadata_producer_consumer(self, carrier: MetadataProducerConsumer) -> None:
         """Have it carry metadata in this queue. Raises ValueError if its NAMESPACE is taken."""
@@ -166,14 +166,14 @@ class Deferrable:
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
     """The options under the names that they have here; None means the default."""
-    told: dict[str, Any] = {}
+    translated: dict[str, Any] = {}
     for name, value in options.items():
         own, as_option = OLD_NAMES.get(name, (name, _same))
         if name != own and own in options:
             raise ValueError(f"{name} is another name of {own}: give one of them.")
         if value is not None:
-            told[own] = as_option(value)
-    return told
+            translated[own] = as_option(value)
+    return translated
 
 
 def _same(value: Any) -> Any:

@@ -12,7 +12,7 @@ from djqueue.utils import seconds
 
 
 class QueueError(Exception):
-    """The base of every error that djqueue raises of its own accord."""
+    """The base of every error that djqueue itself raises."""
 
 
 class UnknownCommand(QueueError):
@@ -72,7 +72,7 @@ class InvalidQueueError(QueueError, ImproperlyConfigured):
 
 
 class StoreError(QueueError):
-    """The store of a queue cannot be used now; the text says which one, why, and the mend, without a password."""
+    """The store of a queue cannot be used now; the text says which one, why, and the fix, without a password."""
 
     def of_queue(self, alias: str) -> Self:
         """This error, whose text now begins with the queue, and whose traceback begins where it is raised again."""
@@ -194,7 +194,7 @@ _Wait = float | timedelta | None
 def _wait_and_reason(
     what: str, given: Sequence[_Wait | str], unknown: Mapping[str, object], wait: _Wait, reason: str
 ) -> tuple[_Wait, str]:
-    """The arguments of Retry or Throttled, of which those by position are told apart by their type."""
+    """The arguments of Retry or Throttled; their types decide which one is given by position."""
     waits: list[_Wait] = [one for one in given if not isinstance(one, str) and one is not None]
     texts = [one for one in given if isinstance(one, str) and one]
     if unknown or len(waits) + (wait is not None) > 1 or len(texts) + bool(reason) > 1:

@@ -15,7 +15,7 @@ from django.apps import apps
 
 from djqueue.discovery import import_module_of, is_discovered, is_findable, object_of
 from djqueue.exceptions import QueueError, UnknownCommand
-from djqueue.hints import ON_THE_REGISTRY, answering
+from djqueue.hints import answering
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.policy import Policy, disagreement
 from djqueue.timetables import Rule
@@ -32,7 +32,7 @@ MOST_UNKNOWN = 1000
 
 
 class Observer(Protocol):
-    """Is told of each attempt at a call of its command through Django's tasks; a job is what runs."""
+    """Is notified of each attempt at a call of its command through Django's tasks; a job is what runs."""
 
     def begun(self, job: Any) -> None: ...
     def returned(self, value: Any) -> Any: ...
@@ -62,7 +62,7 @@ Adapter = Callable[[object, str], Runnable | None]
 """Makes the command of a name of the object that a module has by that name; None if it can make none of it."""
 
 
-@answering(ON_THE_REGISTRY)
+@answering("registry")
 class Registry:
     """All commands of this process by name, ``"app.commands.churn_data"``."""
 

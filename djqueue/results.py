@@ -18,7 +18,7 @@ from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import DedupMark
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
-from djqueue.hints import ON_A_RESULT, missing
+from djqueue.hints import answering
 from djqueue.messages.failures import errors_of
 from djqueue.running.attempts import attempts_of
 from djqueue.running.context import current_message
@@ -50,7 +50,7 @@ FIRST_LOOK, LAST_LOOK = 0.005, 0.5
 GONE_AFTER = 3.0
 """Seconds for which a message must have been nowhere before waiting ends: its result may come a moment later."""
 CONFIRMED_AFTER = 0.05
-"""Seconds between two looks for the value of a message that is done: a store of its own may have it a moment later."""
+"""Seconds between two reads of the value of a message that is done: its store may have it a moment later."""
 RUNNING, UNKNOWN = "running", "unknown"
 
 
@@ -82,9 +82,10 @@ class EnqueueStatus:
         """The key of its guard, under which the store has a mark."""
 
 
+@answering("result")
 @value
 class Result(Generic[R_co]):
-    """The handle of an enqueued call. It can be made anew from an id, and it pickles. Raises TypeError for no id.
+    """The handle of an enqueued call. It can be made from an id, and it pickles. Raises TypeError for no id.
 
     For a type checker a ``Result[int]`` is the handle of a call that returns an int; one that is made from an id, or
     written without a type, is a ``Result[Any]``.
@@ -104,11 +105,7 @@ class Result(Generic[R_co]):
         if not isinstance(self.id, str) or not self.id:
             raise TypeError(f"Result(id={self.id!r}): give the id of a message, a text.")
 
-    if not TYPE_CHECKING:  # type checkers would take any attribute, and a call
-
-        def __getattr__(self, name: str) -> Any:
-            return missing(self, name, ON_A_RESULT)
-
+    if not TYPE_CHECKING:  # type checkers would take a call
         do_not_call_in_templates = True
 
         def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -205,7 +202,7 @@ class Result(Generic[R_co]):
     def cancel(self) -> Cancelled:
         """Cancel it; true if it waited and is gone. If it runs, ``current_message().cancelled`` is true for it.
 
-        The :class:`Cancelled` that it returns tells what the message was: waiting, running, ended, or not known. One
+        The :class:`Cancelled` that it returns says what the message was: waiting, running, ended, or not known. One
         that a worker has taken and is about to begin runs too, with that flag. Raises NotSupported if the
         backend cannot look into its queue, RuntimeError within the transaction at whose end the message is sent.
         """
@@ -249,8 +246,8 @@ class Result(Generic[R_co]):
         if self._record() is not None:
             return None
         if (failed := self._failed()) is not None:
-            told = errors_of(failed.entry.errors)
-            return {"status": FAILED, "reason": told[-1]["reason"] if told else "", "errors": told}
+            errors = errors_of(failed.entry.errors)
+            return {"status": FAILED, "reason": errors[-1]["reason"] if errors else "", "errors": errors}
         if (ended := ended_of(self._queue, self.id)) is None:
             return None
         reason = NOT_KEPT.format(self.id) if ended.status == DONE else ended.error
@@ -332,8 +329,8 @@ class Waiting:
         now, left, (id, alias) = time.monotonic(), self._left(), (self._result.id, self._result.queue_name)
         if left <= 0:
             status = self._result.status
-            told = f"after {self._timeout:g} s; its status: {status}{_WHY_LATE.get(status, '').format(alias)}"
-            raise ResultTimeout(f"message {id} has no result {told}")
+            late = f"after {self._timeout:g} s; its status: {status}{_WHY_LATE.get(status, '').format(alias)}"
+            raise ResultTimeout(f"message {id} has no result {late}")
         if not gone:
             self._seen = now
         elif now - self._seen > GONE_AFTER:

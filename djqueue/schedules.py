@@ -23,7 +23,7 @@ from djqueue.backends.collections import Collection
 from djqueue.enqueueing.command import Call, Command, as_command
 from djqueue.enqueueing.producer import encoded, refuse_what_it_cannot
 from djqueue.exceptions import NotSupported
-from djqueue.hints import IN_A_SCHEDULE, option_hint
+from djqueue.hints import hint
 from djqueue.messages.envelope import Envelope, Message
 from djqueue.policies.options import OPTIONS
 from djqueue.policies.policy import Policy
@@ -114,16 +114,11 @@ def _refuse_misfits(name: object, command: AnyCommand, unknown: dict[str, Any]) 
 
 
 def _instead_of(given: str, value: object) -> str:
-    shown = repr(value)
     if given in OPTIONS:
-        return f"options are given with the command, as in command.using({given}={shown})"
-    if given in ("seconds", "minutes", "hours", "days", "weeks"):
-        return f"give every=timedelta({given}={shown})"
-    if given == "cron":
-        return f"give crontab=crontab.parse({shown})"
-    if hint := IN_A_SCHEDULE.get(given) or option_hint(given):
-        return hint
-    return "there are every, crontab, rrule, start, missed and max_lateness; arguments of the command go into kwargs={}"
+        return f"options are given with the command, as in command.using({given}={value!r})"
+    return hint(given, "schedule", "option", value=value) or (
+        "there are every, crontab, rrule, start, missed and max_lateness; arguments of the command go into kwargs={}"
+    )
 
 
 def _prepared(target: Command, args: Sequence[Any], kwargs: dict[str, Any] | None, policy: Policy) -> Call:
@@ -238,12 +233,12 @@ class Schedule:
 
     @property
     def args(self) -> tuple:
-        """The positional arguments, decoded anew."""
+        """The positional arguments, decoded at each use."""
         return self.call[0]
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, decoded anew."""
+        """The keyword arguments, decoded at each use."""
         return self.call[1]
 
     @property

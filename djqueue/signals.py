@@ -1,7 +1,7 @@
 """What happens to a message, as Django signals.
 
 They are sent with ``send_robust``: a receiver that raises is logged and changes nothing. The sender is the command's
-name. All of them carry ``id`` (the message's) and ``queue_name`` (the alias), and the values named beside each.
+name. All of them carry ``id`` (the message's) and ``queue_name`` (the alias), and the values named with each.
 """
 
 from __future__ import annotations
@@ -63,4 +63,4 @@ def emit(signal: Signal, sender: object, **named) -> None:
     try:
         run_in_parent(signal.send_robust, sender, **named)
     except BaseException:  # sys.exit() in a receiver
-        tell(logger, logging.ERROR, "A receiver of a signal wanted to end the thread", exc_info=True)
+        tell(logger, logging.ERROR, "A receiver of a signal tried to end the thread", exc_info=True)

@@ -1,4 +1,4 @@
-"""A queue around a queue, of which at most a number may leave in a window of time; what is put is never held up.
+"""A queue around a queue that lets a number of entries leave in a window of time; what is put is never held up.
 
 That is decided by the clock of the store, in one step with the claim where the backend can. A claim that finds nothing
 spends nothing.
@@ -25,11 +25,11 @@ LONGEST_NAME = 200
 """Characters of a name that queues share a rate limit by."""
 
 TAKES_OUT = frozenset({"claim_within", "pop", "refusal", "reserve", "take", "take_many"})
-"""What BaseQueue makes of ``claim``, and so is throttled too; all the other verbs are the queue's own."""
+"""The verbs that BaseQueue makes of ``claim``: they are throttled too. All others are those of the queue within."""
 
 
 class ThrottledQueue(BaseQueue):
-    """The queue ``queue``, of which at most ``limit`` entries leave in any interval of ``window`` seconds.
+    """The queue ``queue``, which lets at most ``limit`` entries leave in any interval of ``window`` seconds.
 
     ``moderate`` spaces them evenly, ``window / limit`` seconds apart (with a limit of one that is nothing new). With
     ``elastic`` too, once ``limit`` of them left, spacing is given up while more than ``elastic_buffer`` of the slots of
@@ -43,7 +43,7 @@ class ThrottledQueue(BaseQueue):
     """
 
     def __new__(cls, *given: Any, **settings: Any) -> Self:
-        """Refuses the arguments of other packages, whose order and names differ. A subclass may take others."""
+        """Refuses arguments as other packages take them. A subclass may take others."""
         if cls.__init__ is ThrottledQueue.__init__:
             if len(given) > 1:
                 raise TypeError(

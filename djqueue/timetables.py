@@ -36,6 +36,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 from django.utils import timezone
 
+from djqueue.hints import hint
 from djqueue.utils import seconds
 
 __all__ = ["Crontab", "crontab"]
@@ -159,7 +160,7 @@ class Crontab:
 
         For an aware ``dt`` the answer agrees with ``next``, through clock changes too. A naive one is read as local
         wall time of the schedule's zone, and only compared with the fields: it is true of a time that the clocks
-        skip, and cannot tell the two passes of a time that comes twice. TypeError for anything but a datetime.
+        skip, and cannot distinguish the two passes of a time that comes twice. TypeError for anything but a datetime.
         """
         if not isinstance(dt, datetime):
             raise TypeError(f"a schedule is asked about a datetime, not {dt!r}")
@@ -252,35 +253,11 @@ def _remade(given: Iterable[Any]) -> Crontab:
 crontab = Crontab
 """The class as it is written in a decorator: ``@periodic_command(crontab(hour=0, minute=0))``."""
 
-_MEANT = {
-    "date": "day",
-    "day_of_month": "day",
-    "days": "day",
-    "dow": "day_of_week",
-    "hours": "hour",
-    "minutes": "minute",
-    "month_of_year": "month",
-    "months": "month",
-    "time": "hour and minute",
-    "timezone": "time_zone",
-    "tz": "time_zone",
-    "weekday": "day_of_week",
-    "weekdays": "day_of_week",
-    "zone": "time_zone",
-}
-"""What other packages call the fields."""
-
 
 def _field_hint(name: str, value: object) -> str:
-    meant, hint = _MEANT.get(name), f"there are {', '.join(_FIELDS)} and time_zone"
-    if name in ("second", "seconds"):
-        hint = "a minute is the shortest step; @periodic_command(every=seconds) may be due more often"
-    elif name in ("minutes", "hours") and isinstance(value, int):
-        rest = ", minute=0" if meant == "hour" else ""
-        hint = f'every {value} {name} is crontab({meant}="*/{value}"{rest})'
-    elif meant:
-        hint = f"it is called {meant}"
-    return f"crontab has no field {name!r}: {hint}."
+    places = ("number in a crontab", "crontab") if isinstance(value, int) else ("crontab",)
+    said = hint(name, *places, value=value) or f"there are {', '.join(_FIELDS)} and time_zone"
+    return f"crontab has no field {name!r}: {said}."
 
 
 _ORDERS = {
@@ -568,7 +545,7 @@ def _calendar(given: object, start: datetime) -> Calendar:
 
 def _recurrence(given: object, start: datetime) -> Recurrence:
     if not isinstance(given, str) or "DTSTART" in given.upper():
-        raise TypeError(f"rrule is {given!r}: give a rule as text, as in 'FREQ=DAILY;BYHOUR=6', and start= beside it.")
+        raise TypeError(f"rrule is {given!r}: give a rule as text, as in 'FREQ=DAILY;BYHOUR=6', and start= with it.")
     zone = _zone_name(start.tzinfo, "the time zone of start")
     made = Recurrence(given, zone, start.astimezone(UTC).replace(microsecond=0))
     try:

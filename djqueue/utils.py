@@ -26,6 +26,8 @@ from typing import Any, TypeVar, dataclass_transform
 from django.conf import settings
 from django.utils import timezone
 
+from djqueue.hints import hint
+
 # ---- Numbers, durations and moments that users give; every error names the argument
 
 LONGEST = 10**10
@@ -158,50 +160,6 @@ _EITHER, _VARIOUS = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.V
 # ---- Names that are nearly right
 
 
-ELSEWHERE = {
-    "BACKEND": "CLASS",
-    "ENGINE": "CLASS",
-    "HOST": "CONNECTION",
-    "LOCATION": "CONNECTION",
-    "MODERATION": "moderate",
-    "MODNAME": "mod_name",
-    "NAME": "window_name",
-    "QUEUES_DEFAULT": "QUEUES",
-    "QUEUE_ASYNC": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_BACKEND": "QUEUE_CLASS",
-    "QUEUE_BROKER": "QUEUE_CONNECTION",
-    "QUEUE_BROKER_URL": "QUEUE_CONNECTION",
-    "QUEUE_EAGER": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_FAILURE_TTL": "QUEUE_MAX_ERROR_AGE",
-    "QUEUE_HOST": "QUEUE_CONNECTION",
-    "QUEUE_IMMEDIATE": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_LOCATION": "QUEUE_CONNECTION",
-    "QUEUE_MAX_RETRIES": "QUEUE_MAX_ATTEMPTS",
-    "QUEUE_REDIS": "QUEUE_CONNECTION",
-    "QUEUE_REDIS_URL": "QUEUE_CONNECTION",
-    "QUEUE_RESULT_EXPIRES": "QUEUE_RESULT_TTL",
-    "QUEUE_RETRIES": "QUEUE_MAX_ATTEMPTS",
-    "QUEUE_SYNC": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_TASK_ALWAYS_EAGER": "QUEUE_ALWAYS_EAGER",
-    "QUEUE_CODEC": "QUEUE_SERIALIZER",
-    "QUEUE_COORDINATOR_DELAY": "QUEUE_MAX_POLL_INTERVAL",
-    "QUEUE_COORDINATOR_PREFIX": "QUEUE_CONSUMER_PREFIX",
-    "QUEUE_COORDINATOR_TIMEOUT": "QUEUE_LEASE",
-    "QUEUE_TUBE_PREFIX": "QUEUE_LANE_PREFIX",
-    "QUEUE_WORKER_BATCH_SIZE": "QUEUE_BATCH_SIZE",
-    "QUEUE_WORKER_EMPTY_LIMIT": "QUEUE_IDLE_TIMEOUT",
-    "QUEUE_WORKER_EMPTY_PAUSE": "QUEUE_IDLE_TIMEOUT",
-    "QUEUE_THROTTLE": "QUEUES",
-    "QUEUE_URL": "QUEUE_CONNECTION",
-    "THROTTLELIMIT": "limit",
-    "THROTTLEWINDOW": "window",
-    "URL": "CONNECTION",
-    "VISIBILITY_TIMEOUT": "LEASE",
-    "WINDOWNAME": "window_name",
-}
-"""Names in other packages and in Django, of settings and keys; difflib would guess another one."""
-
-
 def nearest(name: object, valid: Iterable[str]) -> str | None:
     """The valid name that was probably meant, in upper or lower case; None if there is none like it.
 
@@ -210,7 +168,7 @@ def nearest(name: object, valid: Iterable[str]) -> str | None:
     valid = list(valid)
     by_upper = {one.rpartition(".")[2].upper(): one for one in valid} | {one.upper(): one for one in valid}
     given = str(name).upper()
-    meant = ELSEWHERE.get(given, "").upper()
+    meant = (hint(given, "setting") or "").upper()  # difflib would guess another one
     close = [meant] if meant in by_upper else get_close_matches(given, by_upper, 1)
     return by_upper[close[0]] if close else None
 
@@ -232,7 +190,7 @@ def near_and_all(name: object, valid: Iterable[str]) -> str:
 # ---- What is shown of names and ids
 
 SHORT_ID = 8
-"""Characters of an id that people see, if they tell it from others: its end, as ids of one minute begin alike."""
+"""Characters of an id that people see, if they are enough: its end, as ids of one minute begin alike."""
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
@@ -277,7 +235,7 @@ def portions(values: Iterable[T], most: int, most_bytes: int, size: Callable[[T]
 
 @dataclass_transform(frozen_default=True)
 def value(cls: type[T]) -> type[T]:
-    """A dataclass for what is made for every message. It is not to be changed, which only a type checker enforces:
+    """A dataclass for what is made for every message. Only a type checker enforces that it is not changed:
     one that is frozen at run time takes ten times as long to make."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
@@ -286,7 +244,7 @@ def value(cls: type[T]) -> type[T]:
 
 
 def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None:
-    """Log, and never raise. A handler whose mail server is away must not end a thread nor change a verdict."""
+    """Log, and never raise. A handler whose mail server is unreachable must not end a thread or change a verdict."""
     try:
         logger.log(level, text, *args, **kwargs)
     except BaseException:
@@ -295,7 +253,7 @@ def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None
 
 
 class RareReports:
-    """Lets through one of many reports that are alike in so many seconds, and counts the others."""
+    """Lets through one report of each kind per number of seconds, and counts the others."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -304,7 +262,7 @@ class RareReports:
         self._lock = threading.Lock()
 
     def take(self, kind: str) -> int | None:
-        """How many of this kind were not reported since the last that was, if this one is to be reported, else None."""
+        """How many of this kind were left out since the last report; None if this one is left out too."""
         with self._lock:
             if time.monotonic() < self._next.get(kind, 0.0):
                 self._unreported[kind] += 1
@@ -328,7 +286,7 @@ def one_line(text: str) -> str:
     return text if text.isprintable() else plain(" ".join(text.split()))
 
 
-# ---- JSON of a store, which anything that reaches the store may have written
+# ---- JSON of a store, which others may have written
 
 
 def json_list(text: bytes | str | None) -> list[Any]:
@@ -354,7 +312,7 @@ UNREADABLE = (ArithmeticError, AttributeError, TypeError, ValueError, LookupErro
 """What reading the values of such JSON may raise."""
 
 
-# ---- Forked children: a child is a copy of its parent, and must not go on as one
+# ---- Forked children: a child must not go on with the work of its parent
 
 
 def run_in_parent(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -386,7 +344,7 @@ os.register_at_fork(after_in_child=lambda: setattr(_forks, "count", _forks.count
 
 
 def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> None:
-    """Handle signals in this process; a forked child gets its earlier handlers back, as it does not run our loops."""
+    """Handle signals in this process. A forked child does not run our loops, so it gets the earlier handlers back."""
     before = {number: signal.signal(number, handler) for number in numbers}
     mask = threading.local()
 
@@ -441,7 +399,7 @@ def _code_of(error: BaseException | None) -> int:
 
 
 def descriptor_of(raw: object) -> int | None:
-    """The descriptor of the socket to a server; None for a closed connection, and for SQLite, which has no socket."""
+    """The descriptor of a connection's socket; None if it is closed, and for SQLite, which has no socket."""
     fileno = getattr(raw, "fileno", None) or getattr(getattr(raw, "_sock", None), "fileno", None)
     try:
         return None if fileno is None or (number := fileno()) < 0 else number

@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
-from djqueue.hints import ON_QUEUES, answering
+from djqueue.hints import answering
 from djqueue.throttle import throttled
 from djqueue.utils import nearest, seconds
 
@@ -48,14 +48,14 @@ MISSING = "pip install"
 
 
 class ClassNotUsable(InvalidQueueError):
-    """A class that the settings name cannot be used: ``why``, and the ``mend``."""
+    """A class that the settings name cannot be used: ``why``, and the ``fix``."""
 
-    def __init__(self, why: str, mend: str = "") -> None:
-        super().__init__(f"{why} {mend}".rstrip())
-        self.why, self.mend = why, mend
+    def __init__(self, why: str, fix: str = "") -> None:
+        super().__init__(f"{why} {fix}".rstrip())
+        self.why, self.fix = why, fix
 
 
-@answering(ON_QUEUES)
+@answering("queues")
 class Queues:
     """The queues of this project by alias, like ``django.core.cache.caches``: one object each, made when asked for."""
 
@@ -82,7 +82,7 @@ class Queues:
         raise TypeError(f"queues is no function: queues[{alias!r}] is the queue of an alias.")
 
     def reset(self) -> None:
-        """Forget all queues; they are made anew from the settings when asked for."""
+        """Forget all queues; they are made again from the settings when asked for."""
         self._made = {}
         self._lock = threading.RLock()
 

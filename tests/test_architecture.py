@@ -18,10 +18,9 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in pa
 
 LAYERS = [
     {"conf", "exceptions", "health", "hints", "log_handlers", "signals", "utils", "models", "migrations", "version"},
-    {"messages", "flow", "codecs", "crontab", "timetables"},
+    {"messages", "flow", "timetables"},
     {"policies", "backends"},
-    {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")}
-    | {"queues", "throttle", "wiring"},
+    {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")} | {"throttle", "wiring"},
     {"discovery", "registry", "running"},
     {"enqueueing", "results"},
     {"decorators", "classes", "deferrable"},

@@ -22,10 +22,10 @@ from djqueue.checks.servers import OWN_LOOPS
 from djqueue.consumer import Options, Supervisor
 from djqueue.decorators import crontab, periodic_command, queue_command
 from djqueue.flow.limits import Throttle
+from djqueue.hints import HINTS
 from djqueue.policies.options import OPTIONS
 from djqueue.registry import registry as commands
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
-from djqueue.utils import ELSEWHERE
 from tests.support.backends import redis_url
 from tests.support.consumer import only as registered_only
 
@@ -607,9 +607,9 @@ def test_a_missing_table_is_told_with_its_database_and_not_by_the_migrate_that_m
 def test_what_other_packages_call_a_setting_is_none_of_ours():
     ours = {*conf.SETTINGS, *conf.QUEUE_KEYS, "LEASE", "PREFIX"}
     vocabularies = [ours, {name.upper() for name in OPTIONS}, {name.upper() for name in THROTTLE_KEYS}]
-    assert {name.upper() for name in ELSEWHERE.values()} <= set.union(*vocabularies)
+    assert {name.upper() for name in HINTS["setting"].values()} <= set.union(*vocabularies)
     for names in vocabularies:
-        assert not any(theirs in names and meant.upper() in names for theirs, meant in ELSEWHERE.items())
+        assert not any(theirs in names and meant.upper() in names for theirs, meant in HINTS["setting"].items())
 
 
 @pytest.mark.django_db(transaction=True)

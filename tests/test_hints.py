@@ -17,6 +17,7 @@ from djqueue import (
     Retry,
     Throttle,
     Throttled,
+    conf,
     hints,
     invoker,
     queue_command,
@@ -29,6 +30,7 @@ from djqueue.backends.memory import MemoryQueue
 from djqueue.backends.redis_backend import RedisQueue
 from djqueue.enqueueing.command import PeriodicCommand
 from djqueue.exceptions import InvalidQueueError
+from djqueue.hints import HINTS, answering
 from djqueue.policies.options import OPTIONS
 from djqueue.registry import registry
 from djqueue.schedules import add
@@ -41,15 +43,24 @@ def paint(picture):
 
 
 def test_no_hint_hides_what_is_there():
-    assert not hints.OPTIONS.keys() & OPTIONS.keys()
-    assert not hints.IN_THE_PACKAGE.keys() & set(djqueue.__all__)
-    assert not [name for name in hints.ON_A_COMMAND if hasattr(PeriodicCommand, name)]
-    assert not [name for name in hints.ON_A_RESULT if hasattr(Result, name)]
-    assert not [name for name in hints.ON_A_QUEUE if hasattr(ItemVerbs, name)]
-    assert not hints.IN_A_SCHEDULE.keys() & OPTIONS.keys()
-    called = {hint.removeprefix("djqueue calls it ") for hint in hints.OPTIONS.values()}
+    assert not HINTS["option"].keys() & OPTIONS.keys()
+    assert not HINTS["package"].keys() & set(djqueue.__all__)
+    assert not [name for name in HINTS["command"] if hasattr(PeriodicCommand, name)]
+    assert not [name for name in HINTS["result"] if hasattr(Result, name)]
+    assert not [name for name in HINTS["queue"] if hasattr(ItemVerbs, name)]
+    assert not HINTS["schedule"].keys() & OPTIONS.keys()
+    assert not HINTS["setting"].keys() & conf.SETTINGS.keys()
+    called = {answer.removeprefix("djqueue calls it ") for answer in HINTS["option"].values()}
     assert {name for name in called if name.isidentifier()} <= OPTIONS.keys()
     assert add.__name__ == "add", "named in hints as schedules.add"
+    with pytest.raises(TypeError, match="Registry has task_name"):
+        answering("command")(type("Registry", (), {"task_name": "x"}))
+
+
+def test_each_name_has_one_answer_in_its_place():
+    for place, answers in hints._ANSWERS.items():
+        names = [name for one in answers for name in one.split()]
+        assert len(names) == len(set(names)) == len(HINTS[place])
 
 
 @pytest.mark.parametrize(
@@ -80,16 +91,16 @@ def test_an_option_of_another_library_is_told_by_its_name_here(name, own):
 def test_an_attribute_of_another_library_is_told_by_what_there_is_here():
     jobs = Deferrable()
     owners = {
-        paint: hints.ON_A_COMMAND,
-        Result("1"): hints.ON_A_RESULT,
-        MemoryQueue("q"): hints.ON_A_QUEUE,
-        queues: hints.ON_QUEUES,
-        registry: hints.ON_THE_REGISTRY,
-        jobs: hints.ON_A_DEFERRABLE,
-        jobs.queue: hints.ON_THE_QUEUE_OF_A_DEFERRABLE,
+        paint: "command",
+        Result("1"): "result",
+        MemoryQueue("q"): "queue",
+        queues: "queues",
+        registry: "registry",
+        jobs: "Deferrable",
+        jobs.queue: "queue of a Deferrable",
     }
-    for owner, table in owners.items():
-        for name, hint in table.items():
+    for owner, place in owners.items():
+        for name, hint in HINTS[place].items():
             with pytest.raises(AttributeError) as caught:
                 getattr(owner, name)
             said = f"'{type(owner).__name__}' object has no attribute '{name}': {hint}."
@@ -269,7 +280,7 @@ def test_retry_takes_a_wait_and_a_reason(given, after, reason):
         assert str(error) == (reason or "asked to be run again")
 
 
-@pytest.mark.parametrize("name", sorted(hints.IN_THE_PACKAGE))
+@pytest.mark.parametrize("name", sorted(HINTS["package"]))
 def test_a_name_of_another_package_is_told_when_it_is_imported(name):
     with pytest.raises(ImportError, match=f"^djqueue has no '{name}': "):
         exec(f"from djqueue import {name}")

@@ -25,7 +25,7 @@ from djqueue.backends.items import ItemVerbs
 from djqueue.backends.stores import BaseStore, NoStore, RateLimit
 from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, Unanswered
 from djqueue.exceptions import InvalidMessage, NotSupported
-from djqueue.hints import ON_A_QUEUE, answering
+from djqueue.hints import answering
 from djqueue.messages.envelope import new_id
 
 __all__ = [
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 
-@answering(ON_A_QUEUE)
+@answering("queue")
 class BaseQueue(ItemVerbs):
     """A queue in four verbs; all other verbs use these. Messages are delivered at most once.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
 
+from djqueue.hints import hint
 from djqueue.utils import near
 
 TAG = "djqueue"
@@ -22,7 +23,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "E004": ("{where} has the unknown option {key!r}.", "Rename, move or remove it: {near}"),
     "E005": (
         "The class of the queue {alias!r} cannot be used: {error}",
-        "{mend}",
+        "{fix}",
     ),
     "E006": (
         "The queue {alias!r} cannot be made: {error}",
@@ -33,7 +34,7 @@ CATALOGUE: dict[str, tuple[str, str]] = {
     "E008": ("{where} cannot be used: {error}", "Give at least 0.1 seconds, as a number or a timedelta."),
     "E009": ("{where} is {value}, which is no alias in DATABASES.", "Give {known}, or None to send at once."),
     "E010": (
-        "{where} is set beside QUEUES['default'], which ignores it.",
+        "{where} is set next to QUEUES['default'], which ignores it.",
         "Delete it, or move it into QUEUES['default'].",
     ),
     "E011": (
@@ -103,19 +104,14 @@ CATALOGUE: dict[str, tuple[str, str]] = {
 """Id to message and hint; E is an error, W a warning. E1… and W1… come from the Redis backend, E2… and W2… from the
 database backend, E3… and W3… from the SQS backend: what they find on their servers."""
 
-MOVED = dict.fromkeys(
-    ("QUEUE_THROTTLE", "THROTTLE"), "did you mean the key QUEUES[alias]['THROTTLE'], which stands beside OPTIONS?"
-)
-"""What is neither a setting nor an option, but has a place in QUEUES."""
-
 
 def say(id: str, **named: Any) -> CheckMessage:
     """The check message of that id, filled in with the named values."""
-    message, hint = (text.format(**named) for text in CATALOGUE[id])
+    message, fix = (text.format(**named) for text in CATALOGUE[id])
     kind = Error if id.startswith("E") else Warning
-    return kind(message, hint=hint, id=f"djqueue.{id}")
+    return kind(message, hint=fix, id=f"djqueue.{id}")
 
 
 def near_or_moved(name: object, valid: Iterable[str]) -> str:
     """:func:`~djqueue.utils.near`, for a name that may belong to another place altogether."""
-    return MOVED.get(str(name).upper()) or near(name, sorted(valid))
+    return hint(str(name).upper(), "throttle as a setting") or near(name, sorted(valid))

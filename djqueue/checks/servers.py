@@ -26,8 +26,8 @@ from djqueue.checks import TAG, say
 from djqueue.checks.settings import accepted, made
 
 OWN_LOOPS = 6
-"""Threads of a consumer that use a database beside its workers: a fetcher per connection, the settler, the heartbeat,
-the reaper, the control channel and the scheduler. Any of them may want a connection while every worker holds one."""
+"""Threads of a consumer that use a database in addition to its workers: a fetcher per connection, the settler, the
+heartbeat, the reaper, the control channel and the scheduler. Each may want one while every worker holds one."""
 
 USUAL_POOL = 4
 """The ``min_size`` of psycopg's pool, which is its ``max_size`` too unless that is given."""
@@ -69,12 +69,12 @@ def check_databases(app_configs=None, databases: Collection[str] | None = None, 
     aliases = sorted({alias for queue in queues for alias in databases_of(queue) & chosen})
     found = [message for alias in aliases for message in checks.check(alias)]
     said = (message for queue in queues if queue.database in chosen for message in queue.check())
-    told = [*found, *said]
+    messages = [*found, *said]
     if _is_command("migrate"):  # it runs this very check before it makes the tables
-        return _once(message for message in told if message.id != checks.LACKING)
+        return _once(message for message in messages if message.id != checks.LACKING)
     if _is_command("check") and "--deploy" not in sys.argv:
-        told += check_other_servers()
-    return _once(told)
+        messages += check_other_servers()
+    return _once(messages)
 
 
 def _is_command(name: str) -> bool:

@@ -140,7 +140,7 @@ def _kind(value: object) -> str:
 
 
 def configs() -> list[conf.QueueConfig]:
-    """The queues of the settings; none while check_shape or check_values tell that they have the wrong type."""
+    """The queues of the settings; none while check_shape or check_values say that they have the wrong type."""
     is_wrong = any(message.id == "djqueue.E002" for message in check_shape()) or not all(map(is_valid, TWINS))
     return [] if is_wrong else list(conf.queue_configs().values())
 
@@ -179,16 +179,16 @@ def _class(config: conf.QueueConfig) -> type[BaseQueue] | CheckMessage:
     try:
         return load_class(config)
     except ClassNotUsable as error:
-        return say("E005", alias=config.alias, error=error.why, mend=error.mend or GIVE_CLASS)
+        return say("E005", alias=config.alias, error=error.why, fix=error.fix or GIVE_CLASS)
     except Exception as error:  # its module may raise anything
-        told = f"importing {config.path} raised {type(error).__name__}: {error}"
-        return say("E005", alias=config.alias, error=told, mend=GIVE_CLASS)
+        text = f"importing {config.path} raised {type(error).__name__}: {error}"
+        return say("E005", alias=config.alias, error=text, fix=GIVE_CLASS)
 
 
 @register(TAG)
 def check_queues(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """E005, E006."""
-    return (told for told in map(_make, configs()) if isinstance(told, CheckMessage))
+    return (made for made in map(_make, configs()) if isinstance(made, CheckMessage))
 
 
 @register(TAG)

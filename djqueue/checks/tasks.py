@@ -1,4 +1,4 @@
-"""System checks of TASKS, Django's own setting, for what no other check would tell."""
+"""System checks of TASKS, Django's own setting, for what no other check reports."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def method_of(cls: type[BatchCommand]) -> Callable[..., Any]:
     if name == "perform" and cls.handle is not BatchCommand.handle:
         raise TypeError(
             f"{cls.__qualname__} has both perform() and handle(), which are two names of the same method: keep the one "
-            "that is given a batch, and give the other one a name of its own."
+            "that is given a batch, and give the other one another name."
         )
     if method is BatchCommand.handle:
         raise TypeError(f"{cls.__qualname__} has neither perform() nor handle(): write perform(self, *requests).")
@@ -145,7 +145,7 @@ class BatchCommand:
 
     Requests of one thread run in order, higher priorities first, and no two batches of a thread at once. A
     worker that takes a thread makes an object, starts it, and keeps it for as long as it stays with that thread;
-    another consumer may keep one of its own meanwhile. All methods may be async. Subclassing registers; what is
+    another consumer may keep another one meanwhile. All methods may be async. Subclassing registers; what is
     declared with ``class Base(BatchCommand, abstract=True)`` is not registered itself. A type checker takes any
     request, and handles are ``Result[Any]``.
     """
@@ -337,7 +337,7 @@ class HandlerCommand(BatchFunction):
             return Call((fields,))
         if self.kinds.get(name) is not type(request):
             raise TypeError(
-                f"{self.name}: perform() does not say that it takes {name}, so nobody could know what to make of its "
+                f"{self.name}: perform() does not say that it takes {name}, so it is unknown what to make of its "
                 f"fields: write *requests: {name}, or use serializer='pickle'."
             )
         self._refuse_change(request, typed(self.kinds[name], fields))

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack, overload
 
 from asgiref.sync import sync_to_async
 from django.core.exceptions import SynchronousOnlyOperation
@@ -15,7 +15,7 @@ from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
 from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive
 from djqueue.exceptions import EncodeError, MessageTooLarge, StoreError
-from djqueue.hints import ON_A_COMMAND, missing
+from djqueue.hints import answering
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
 from djqueue.policies.policy import Policy
@@ -33,6 +33,7 @@ Calls = Iterable[tuple[Any, ...] | dict[str, Any] | Call]
 """Calls as they are given to ``enqueue_many``."""
 
 
+@answering("command")
 class Command(Generic[P, R]):
     """A function that a consumer can run.
 
@@ -51,9 +52,9 @@ class Command(Generic[P, R]):
     origin: Any = None
     """The task of Django that it was made of, if it was."""
     observer: Observer | None = None
-    """Is told of each attempt at a call through Django's tasks."""
+    """Is notified of each attempt at a call through Django's tasks."""
     sample_call: ClassVar[Arguments | None] = None
-    """A call that functions of the arguments must take, if the signature does not tell it."""
+    """A call that functions of the arguments must take, if the signature does not say it."""
     rule: Rule | None = None
     """For a periodic command: what becomes of ticks at which no consumer ran."""
 
@@ -82,11 +83,6 @@ class Command(Generic[P, R]):
             return f"<{what}>"
         changed = ", ".join(f"{name}={value!r}" for name, value in self.policy.beside(self.declared.policy).items())
         return f"<{what} using({changed}): call .enqueue(...) on it>"
-
-    if not TYPE_CHECKING:  # type checkers would take any attribute
-
-        def __getattr__(self, name: str) -> Any:
-            return missing(self, name, ON_A_COMMAND)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Commands are pickled by name, never by value; a changed copy is pickled with its options."""
@@ -314,7 +310,7 @@ def refuse_generator(func: Callable[..., Any]) -> None:
 
 
 def named_after(cls: type, run: Any, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that represents a class in the registry; the method's line tells it from another of that name."""
+    """A function that represents a class in the registry. The line of its method distinguishes classes of one name."""
     for name in ("__module__", "__qualname__", "__name__", "__doc__"):
         setattr(run, name, getattr(cls, name))
     run.__wrapped__ = method

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.dispatch import Signal
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, DebounceGuard, Entry, Guard, OnceGuard, UniqueGuard
 from djqueue.backends.guards import DedupMark
+from djqueue.enqueueing.on_commit import OnceCommitted, when_committed
 from djqueue.exceptions import (
     EncodeError,
     InvalidMessage,
@@ -50,7 +49,7 @@ NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
     DebounceGuard: ((signals.debounce_missed, signals.enqueued), (signals.debounced,)),
 }
 """The signals for a call that was put, and for one that was not, by the type of its guard."""
-_SIGNALS = {signal for put_or_not in NEWS.values() for told in put_or_not for signal in told}
+_SIGNALS = {signal for put_or_not in NEWS.values() for sent in put_or_not for signal in sent}
 
 
 class Call(NamedTuple):
@@ -122,7 +121,7 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
 def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard, id: str) -> bool:
     """Put one call unless the guard's key was used; whether it was put.
 
-    That is one atomic step, unless the call has a guard of its own. Then the key is used first, so that a crash
+    That is one atomic step, unless the call has a guard of its own. Then the key is used first, and a crash
     between the two steps loses the call.
     """
     queue = queues[policy.queue_name]
@@ -131,7 +130,7 @@ def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard
         return _put_marked(queue, pending_call, guard)
     [accepted] = queue.put([pending_call.entry], [guard])
     if accepted:
-        _tell(queue, [(signals.enqueued, pending_call.entry)])
+        _emit(queue, [(signals.enqueued, pending_call.entry)])
     return accepted
 
 
@@ -147,10 +146,10 @@ def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: OnceGuard) -
 
 
 class Terms(NamedTuple):
-    """What calls with the same options have in common: asked once, as settings may change until the next are sent."""
+    """What calls with the same options have in common: read once, as settings may change before the next calls."""
 
     policy: Policy
-    """The options, with numbers for those that are functions."""
+    """The options, with the values of those that are functions."""
     carried: dict[str, Any]
     """The options that the consumer needs and that are not the command's own."""
     encoding: dict[str, Any]
@@ -280,9 +279,9 @@ def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall
 def _announce(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
     if not any(signal.receivers for signal in _SIGNALS):
         return
-    told = [(signal, one.entry) for one in pending for signal in _news(one) if signal.receivers]
-    if told:
-        _tell(queue, told)
+    news = [(signal, one.entry) for one in pending for signal in _news(one) if signal.receivers]
+    if news:
+        _emit(queue, news)
 
 
 def _news(pending_call: PendingCall) -> tuple[Signal, ...]:
@@ -290,16 +289,16 @@ def _news(pending_call: PendingCall) -> tuple[Signal, ...]:
     return accepted if pending_call.sending.accepted else refused
 
 
-def _tell(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
+def _emit(queue: BaseQueue, news: Sequence[tuple[Signal, Entry]]) -> None:
     """Send the signals of the calls once their result is certain: a transaction may still be rolled back."""
     if queue.database is not None and transaction.get_connection(queue.database).in_atomic_block:
-        when_committed(queue.database, _signal, queue, told)
+        when_committed(queue.database, _emit_now, queue, news)
     else:
-        _signal(queue, told)
+        _emit_now(queue, news)
 
 
-def _signal(queue: BaseQueue, told: Sequence[tuple[Signal, Entry]]) -> None:
-    for signal, entry in told:
+def _emit_now(queue: BaseQueue, news: Sequence[tuple[Signal, Entry]]) -> None:
+    for signal, entry in news:
         signals.emit(signal, entry.command, id=entry.id, queue_name=queue.alias)
 
 
@@ -338,7 +337,7 @@ def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
             if _merged(queue, pending_call):
                 return False
         except InvalidMessage as error:
-            text = "%s: the waiting call cannot be read, so this one is put beside it"
+            text = "%s: the waiting call cannot be read, so this one is put next to it"
             extra = {"message_id": entry.id, "command": entry.command, "queue": queue.alias}
             tell(logger, logging.ERROR, text, entry.command, exc_info=error, extra=extra)
             return queue.put([entry])[0]
@@ -366,46 +365,9 @@ def _merged(queue: BaseQueue, pending_call: PendingCall) -> bool:
     return queue.amend(waits.id, record.entry.body, data)
 
 
-class OnceCommitted:
-    """A call that waits for a commit. It is made once, even if several callers try."""
-
-    def __init__(self, func: Callable[..., object], *args: Any):
-        self.func, self.args, self._made = func, args, False
-
-    def __call__(self) -> None:
-        if not self._made:
-            self._made = True
-            self.func(*self.args)
-
-
-def when_committed(alias: str, func: Callable[..., object], *args: Any) -> None:
-    """Call this when the open transaction of a database commits; never, if it is rolled back.
-
-    Django drops all callbacks behind one that raises. The transaction has committed nevertheless, so these are called
-    before that exception reaches the code that left the transaction.
-    """
-    connection = transaction.get_connection(alias)
-    if "run_and_clear_commit_hooks" not in vars(connection):
-        connection.run_and_clear_commit_hooks = partial(_run_all, connection, connection.run_and_clear_commit_hooks)
-    transaction.on_commit(OnceCommitted(func, *args), using=alias)
-
-
-def sent_by(callback: object) -> list[tuple[str, Entry]]:
-    """The messages that a callback of a transaction sends, or tells of as sent, with the aliases of their queues."""
-    if not isinstance(callback, OnceCommitted):
+def sent_by(callback: object) -> list[tuple[BaseQueue, Entry]]:
+    """The calls that a callback sends when its transaction commits, with their queues; none if it does other things."""
+    if not isinstance(callback, OnceCommitted) or callback.func is not _put_or_report:
         return []
-    queue, told = callback.args
-    if callback.func is _put_or_report:
-        return [(queue.alias, pending_call.entry) for pending_call in told]
-    return [(queue.alias, entry) for signal, entry in told if signal is signals.enqueued]
-
-
-def _run_all(connection: BaseDatabaseWrapper, run: Callable[[], None]) -> None:
-    connection.validate_no_atomic_block()
-    ours = [callback for _, callback, *_ in connection.run_on_commit if isinstance(callback, OnceCommitted)]
-    try:
-        run()
-    except BaseException:
-        for call in ours:
-            call()
-        raise
+    queue, pending = callback.args
+    return [(queue, pending_call.entry) for pending_call in pending]

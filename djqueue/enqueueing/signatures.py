@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from djqueue.hints import option_hint
+from djqueue.hints import hint
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import OPTIONS
 from djqueue.policies.policy import Policy
@@ -109,7 +109,7 @@ def misplaced(command: str, parameters: Container[str], kwargs: Mapping[str, Any
         options = ", ".join(f"{name}={_shown(kwargs[name])}" for name in ours)
         are = "is an option" if len(ours) == 1 else "are options"
         return f". {' and '.join(ours)} {are}: write {command}.using({options}).{verb}(...)"
-    if theirs := [f"{name}: {hint}" for name in strange if (hint := option_hint(name))]:
+    if theirs := [f"{name}: {said}" for name in strange if (said := hint(name, "option"))]:
         return f". {'; '.join(theirs)}. Options go into {command}.using(...).{verb}(...)"
     return ""
 

@@ -20,7 +20,7 @@ _NAMES = {
     "djqueue.operations.pausing": "pause pauses resume",
     "djqueue.operations.purging": "purge",
     "djqueue.operations.rates": "CommandRates Point QueueRates queue_rates rates time_to_drain",
-    "djqueue.operations.rehearsing": "Call Rehearsal rehearse",
+    "djqueue.operations.rehearsing": "Rehearsal rehearse",
     "djqueue.operations.schedules": "schedules",
 }
 """Modules, and the public names that live in each."""
@@ -28,7 +28,6 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Call",
     "CommandRates",
     "Explanation",
     "Limit",
@@ -90,7 +89,7 @@ if TYPE_CHECKING:
     from djqueue.operations.pausing import pause, pauses, resume
     from djqueue.operations.purging import purge
     from djqueue.operations.rates import CommandRates, Point, QueueRates, queue_rates, rates, time_to_drain
-    from djqueue.operations.rehearsing import Call, Rehearsal, rehearse
+    from djqueue.operations.rehearsing import Rehearsal, rehearse
     from djqueue.operations.schedules import schedules
 
 

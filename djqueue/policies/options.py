@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 from django.utils.module_loading import import_string
 
 from djqueue.flow.limits import Batch, Concurrency, Debounce, Throttle, Unique, merging, up_to
-from djqueue.hints import option_hint
+from djqueue.hints import hint
 from djqueue.policies.outcomes import Backoff, RetryOn, RetryPolicy, Wait, backoff_of, path_of, read, written
 from djqueue.utils import flag, function, is_exception, moment, near_and_all, priority, seconds, whole
 
@@ -90,11 +90,11 @@ class Option:
     part_of: Set[str] = frozenset()
     """Options that it refines: when they are taken back, it goes back to its default."""
     requires: Set[str] = frozenset()
-    """The options of which it requires one, if they differ from ``part_of``."""
+    """The options one of which it requires, if they differ from ``part_of``."""
     alone: str = ""
     """Why it is refused without any of them."""
     excludes: dict[str, str] = field(default_factory=dict)
-    """The fields that must be at their defaults beside it, each with the reason."""
+    """The fields that must be at their defaults together with it, each with the reason."""
     outlives: str = ""
     """Why it must be shorter than ``ttl``."""
     rules: tuple[Rule, ...] = ()
@@ -337,8 +337,8 @@ WHOLES = frozenset(name for option in PARTS for name in option.part_of)
 def refuse_unknown(given: Iterable[str], known: Collection[str]) -> None:
     """Raises TypeError for names that are not among the known options."""
     for name in sorted(name for name in given if name not in known):
-        if elsewhere := option_hint(name):
-            raise TypeError(f"Unknown option {name!r}: {elsewhere}.")
+        if said := hint(name, "option"):
+            raise TypeError(f"Unknown option {name!r}: {said}.")
         raise TypeError(f"Unknown option {name!r}; {near_and_all(name, sorted(known))}")
 
 
@@ -351,7 +351,7 @@ def changes_of(given: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name} and {OPTIONS[name].instead} exclude each other: give one of them.")
         new = OPTIONS[name](value)
         if OPTIONS[name].value and (twice := sorted(new.keys() & given.keys() - {name})):
-            raise ValueError(f"{twice[0]} is an argument of {type(value).__name__}: give it there, and not beside it.")
+            raise ValueError(f"{twice[0]} is an argument of {type(value).__name__}: give it there alone.")
         changes |= new
     return changes
 
@@ -369,7 +369,7 @@ CONTRADICTIONS: dict[str, tuple[Rule, ...]] = {
 
 
 def refuse_contradictions(policy: Any, used: Set[str], given: dict[str, Any]) -> None:
-    """Raises ValueError with the reason if two options of a policy, the last of which are ``given``, conflict."""
+    """Raises ValueError with the reason if two options of a policy conflict; ``given`` are its last ones."""
     if given.get("retries") and not policy.retried:
         raise ValueError(
             "retries without retry_on retries nothing: list exceptions, as in retry_on=[OSError], "

@@ -17,7 +17,8 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.decorators import make_periodic, refuse_arguments
 from djqueue.enqueueing.command import Command, PeriodicCommand, as_command, with_policy
-from djqueue.enqueueing.producer import Call, refuse_what_it_cannot, when_committed
+from djqueue.enqueueing.on_commit import when_committed
+from djqueue.enqueueing.producer import Call, refuse_what_it_cannot
 from djqueue.exceptions import InvalidQueueError, NotSupported, UnknownCommand
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
@@ -90,7 +91,7 @@ class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
 
     @property
     def _refusal(self) -> str:
-        """Why its settings cannot be used; nothing is raised before a task is enqueued, as checks have to tell it."""
+        """Why its settings cannot be used; nothing is raised before a task is enqueued, as checks report it."""
         return self._wrong_queues or self._shared.refusal
 
     def _refuse_wrong_settings(self) -> None:
@@ -121,7 +122,7 @@ class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
         return queue_name if queue_name in _known_aliases() else self.policy.queue_name
 
     def _alias_for(self, task: Task) -> str:
-        """The alias of the queue of a task. The queue by its name counts if the task says none of its own."""
+        """The alias of the queue of a task. The queue by its name counts if the task names none."""
         by_name = self._shared.of(task.module_path).queue_name
         if by_name is not None and (task.queue_name == DEFAULT or task.queue_name not in _known_aliases()):
             return by_name
@@ -291,7 +292,7 @@ class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
 
 
 def _known_aliases() -> list[str]:
-    """The aliases of QUEUES; none if that is no dictionary of dictionaries, which ``manage.py check`` tells."""
+    """The aliases of QUEUES; none if that is no dictionary of dictionaries, which ``manage.py check`` reports."""
     try:
         return [*queues]
     except InvalidQueueError:
@@ -300,7 +301,7 @@ def _known_aliases() -> list[str]:
 
 def _queue_of(alias: str) -> BaseQueue | None:
     """A queue, if it is known what it can do. It is not before the models are loaded, nor if settings are wrong: then
-    ``manage.py check`` tells it, and enqueueing raises it."""
+    ``manage.py check`` reports it, and enqueueing raises it."""
     if not apps.models_ready:
         return None
     try:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeGuard, cast
+from typing import Any, cast
 from unittest import mock
 
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue import conf
@@ -18,7 +17,8 @@ from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
 from djqueue.enqueueing.command import Call, Command, as_command
-from djqueue.enqueueing.producer import OnceCommitted, _put_or_report, _signal
+from djqueue.enqueueing.on_commit import OnceCommitted, Savepoints, outermost, registered, run_registered
+from djqueue.enqueueing.producer import sent_by
 from djqueue.exceptions import UnknownCommand
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -205,7 +205,7 @@ class Wanted:
         if args is None and kwargs is None:
             return cls(found, None, None, queue_name, delay, priority)
         if found is None:
-            raise TypeError("args and kwargs are those of a command: name it.")
+            raise TypeError("args and kwargs belong to a command: name it.")
         call = Call(tuple(args or ()), dict(kwargs or {}))
         return cls(found, call, _bound(found, call), queue_name, delay, priority)
 
@@ -281,8 +281,6 @@ def _times(count: int) -> str:
 
 # ---- The transaction of a test: what waits for a commit that never comes, and how commands run within it
 
-logger = logging.getLogger(__name__)
-
 
 def refuse_eager() -> None:
     """Raises RuntimeError if calls are run where they are made: a test would see an empty queue, and pass wrongly."""
@@ -308,54 +306,25 @@ def send() -> None:
     """Send the calls that wait for the commit of a TestCase, when :func:`commit` would; all other callbacks stay."""
     for connection in connections.all(initialized_only=True):
         if _is_the_tests(connection):
-            others = [savepoints for savepoints, callback, _ in connection.run_on_commit if not _sends(callback)]
+            others = [savepoints for savepoints, callback, _ in connection.run_on_commit if not sent_by(callback)]
             run_registered(connection, [*_of_the_class(connection), *others])
 
 
 def pending() -> Iterator[tuple[BaseQueue, Entry]]:
     """The calls that are sent when a transaction commits, in their order, database by database."""
     for callback in _waiting():
-        if _sends(callback):
-            queue, pending = callback.args
-            yield from ((queue, pending_call.entry) for pending_call in pending)
+        yield from sent_by(callback)
 
 
 def others_waiting() -> int:
     """How many callbacks wait for the commit that are not djqueue's."""
-    return sum(getattr(callback, "func", None) not in (_put_or_report, _signal) for callback in _waiting())
+    return sum(not isinstance(callback, OnceCommitted) for callback in _waiting())
 
 
 def _waiting() -> Iterator[Callable]:
     for connection in connections.all(initialized_only=True):
         for _, callback, _ in registered(connection, _of_the_class(connection)):
             yield callback
-
-
-def _sends(callback: Callable) -> TypeGuard[OnceCommitted]:
-    return isinstance(callback, OnceCommitted) and callback.func is _put_or_report
-
-
-Savepoints = list[set]
-"""The savepoints of on_commit callbacks. Each is a set, an object of its own by which its callback is known.
-
-Django makes its list anew when a savepoint is rolled back, and the callback itself may be registered twice.
-"""
-
-
-def registered(connection: BaseDatabaseWrapper, before: Savepoints) -> list[tuple]:
-    """The on_commit callbacks that wait, without those that did ``before``."""
-    return [one for one in connection.run_on_commit if not any(one[0] is old for old in before)]
-
-
-def run_registered(connection: BaseDatabaseWrapper, before: Savepoints) -> None:
-    """Run the callbacks, and at once those that they register, as after a commit. An exception is raised, unless its
-    callback was registered as robust."""
-    while waiting := registered(connection, before):
-        savepoints, callback, robust = waiting[0]
-        connection.run_on_commit = [one for one in connection.run_on_commit if one[0] is not savepoints]
-        others = [one[0] for one in connection.run_on_commit]
-        _run(callback, robust)
-        run_registered(connection, others)
 
 
 @contextmanager
@@ -374,8 +343,7 @@ def one_command() -> Iterator[None]:
 
 @contextmanager
 def _savepoint(alias: str) -> Iterator[None]:
-    atomic = transaction.atomic(alias)
-    atomic._from_testcase = True  # like the blocks around it, so that a durable block may be within
+    atomic = outermost(alias)
     atomic.__enter__()
     try:
         yield
@@ -386,15 +354,6 @@ def _savepoint(alias: str) -> Iterator[None]:
 
 def _stay_open() -> None:
     """Does nothing in place of ``close()``: this connection holds the transaction of the test."""
-
-
-def _run(callback: Callable[[], object], robust: bool) -> None:
-    try:
-        callback()
-    except Exception:
-        if not robust:
-            raise
-        logger.exception("An on_commit callback failed")
 
 
 def _is_the_tests(connection: BaseDatabaseWrapper) -> bool:

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from django.db import connections
 
 from djqueue import signals
-from djqueue.testing.assertions import Enqueued, refuse_eager, registered, run_registered
+from djqueue.enqueueing.on_commit import registered, run_registered, savepoints_of
+from djqueue.testing.assertions import Enqueued, refuse_eager
 from djqueue.wiring import queues
 
 
@@ -44,7 +45,7 @@ def enqueued_on_commit(using: str = "default") -> Iterator[list[Enqueued]]:
         enqueued.append(Enqueued(id, sender, queue_name, entry, at))
 
     used = [connections[alias] for alias in _databases(using)]
-    before = [[savepoints for savepoints, *_ in connection.run_on_commit] for connection in used]
+    before = list(map(savepoints_of, used))
     signals.enqueued.connect(note)
     try:
         yield enqueued

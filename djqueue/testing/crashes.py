@@ -13,7 +13,7 @@ from djqueue.utils import whole
 POINTS = {
     "claimed": "a worker has the message, and has not begun to run it",
     "ran": "the command has ended, and the queue does not know",
-    "settled": "the queue knows, and nobody else: no signal is sent, no result kept",
+    "settled": "the queue knows, nothing else does: no signal is sent, no result kept",
 }
 """The points at which a worker can die, in order."""
 

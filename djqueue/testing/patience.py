@@ -23,7 +23,7 @@ def eventually(look: Callable[[], Any], timeout: float = PATIENCE) -> Any:
 
 
 def together(*calls: Callable[[], Any], last: Callable[[], Any] = lambda: None) -> list[Any]:
-    """Call each in a thread of its own, all at the same moment; their results in order.
+    """Call each in its own thread, all at the same moment; their results in order.
 
     ``last`` is called at the end of every thread, to close its connections. The first error is raised here.
     """

@@ -62,12 +62,12 @@ class Run:
 
     @property
     def args(self) -> tuple:
-        """The positional arguments, decoded anew."""
+        """The positional arguments, decoded at each use."""
         return self.message.args
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        """The keyword arguments, decoded anew."""
+        """The keyword arguments, decoded at each use."""
         return self.message.kwargs
 
     @property
@@ -91,7 +91,7 @@ def run_due(
     raise_errors: bool = False,
     limit: int = LIMIT,
 ) -> list[Run]:
-    """Run all due messages in this thread, and those that become due by it, as a consumer would; all attempts in order.
+    """Run all due messages in this thread, and what becomes due by that, as a consumer would; all attempts in order.
 
     ``queues`` are aliases, all by default. Messages are judged, settled and signalled as in production: a failed one is
     in the failed queue afterwards. With ``raise_errors`` the exception of the first that goes there is raised then.
@@ -181,14 +181,14 @@ class Worker:
         if dies("ran", queue, batch):
             self._lose(queue, *zip(*ended, strict=True))
             return []
-        told = not dies("settled", queue, batch)
+        reports = not dies("settled", queue, batch)
         for lease, verdict in ended:
-            self._settle(queue, lease, verdict, told)
+            self._settle(queue, lease, verdict, reports)
         return [verdict for _, verdict in ended]
 
-    def _settle(self, queue: BaseQueue, lease: Lease, verdict: Verdict, told: bool) -> None:
+    def _settle(self, queue: BaseQueue, lease: Lease, verdict: Verdict, reports: bool) -> None:
         effect = verdict.outcome.effect
-        if told:
+        if reports:
             settle(queue, [(lease, verdict)], OWNER)
         else:
             getattr(queue, effect.verb)([settled(lease, verdict, OWNER)])
@@ -221,9 +221,9 @@ class Worker:
             self._note(queue, lease, verdict, LOST)
 
     def _note(self, queue: BaseQueue, lease: Lease, verdict: Verdict, outcome: str) -> None:
-        entry, told = lease.entry, (verdict.value, verdict.exception, verdict.reason, verdict.delay)
+        entry, end = lease.entry, (verdict.value, verdict.exception, verdict.reason, verdict.delay)
         message = Enqueued.of(queue, entry, entry.run_at or entry.created)
-        self.runs.append(Run(message, entry.id, entry.command, queue.alias, entry.attempts, outcome, *told))
+        self.runs.append(Run(message, entry.id, entry.command, queue.alias, entry.attempts, outcome, *end))
         if len(self.runs) >= self._limit:
             raise RuntimeError(
                 f"run_due() has run {self._limit} messages and is not at the end. Does a command enqueue itself, or "

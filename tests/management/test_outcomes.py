@@ -6,8 +6,7 @@ import json
 import pytest
 from django.core.management import CommandError, call_command
 
-from djqueue import periodic_command, queue_command, queues
-from djqueue.crontab import crontab
+from djqueue import crontab, periodic_command, queue_command, queues
 from tests.dashboard.calls import heartbeat
 from tests.support.consumer import fail_at_the_third_cancel, run_one
 

@@ -1,15 +1,18 @@
 """queue_errors rehearse: a message is run here, what it did is told, and all of it is undone."""
 
 import io
+import json
 
+import django
 import pytest
 from django.core import mail
 from django.core.management import CommandError, call_command
 from django.db import transaction
+from django.db.utils import ConnectionHandler
 
-from djqueue import current_message, operations, queue_command, queues
-from djqueue.exceptions import Retry
-from djqueue.operations.rehearsing import Call
+from djqueue import current_message, queue_command, queues
+from djqueue.exceptions import QueueError, Retry
+from djqueue.operations import rehearsing
 from tests.app.models import Thing
 from tests.management.test_operator_commands import failure, run
 from tests.support.consumer import run_one
@@ -93,16 +96,23 @@ def test_it_says_what_the_message_did_and_undoes_it(queue, failed):
     assert queue.failed.find(failed).entry.attempts == 1
 
 
-def test_the_mended_call_is_put_back_and_no_other(queue, failed):
-    text, error = rehearsed(failed, "--set", "cc=eve", "--requeue")
-    assert "cc='eve'" in text and error.endswith(" It is not put back.")
-    assert len(queue.failed) == 1
-    text = run("queue_errors", "rehearse", failed, "--set", "order=4", "--requeue", "--database", "default")
-    assert "returned  (4, {'cc': 'bob'})\n" in text and text.endswith("\nrequeued\n")
-    call = Call.of(queue, queue.find(failed).entry)
-    assert (call.args, call.kwargs) == (("ann@example.com", 4), {"cc": "bob"})
-    done = [(one.action, one.what) for one in operations.actions(limit=2)]
-    assert sorted(done) == [("change arguments", failed), ("requeue", failed)]
+def test_a_message_that_passes_stays_where_it_is(queue):
+    id = send_receipt.enqueue("ann@example.com", order=4, cc="bob").id
+    text = run("queue_errors", "rehearse", id, "--database", "default")
+    assert "outcome   done in " in text and "returned  (4, {'cc': 'bob'})\n" in text
+    assert f"would enqueue  {follow_up.name} (default)\n" in text
+    assert (Thing.objects.count(), len(mail.outbox)) == (0, 0)
+    assert [one.entry.id for one in queue.peek("ready")] == [id] and queue.find(id).entry.attempts == 0
+
+
+@MEMORY
+def test_as_json_it_has_the_same_parts(queue):
+    id = send_receipt.enqueue("ann@example.com", order=4).id
+    seen = json.loads(run("queue_errors", "rehearse", id, "--json", "--database", "default"))
+    assert (seen["id"], seen["outcome"], seen["traceback"]) == (id, "done", "")
+    assert seen["mails"] == ["ann@example.com: Receipt"] and seen["enqueued"] == [f"{follow_up.name} (default)"]
+    assert seen["callbacks"] == [f"{refresh.__module__}.refresh"]
+    assert any(one["sql"].startswith("INSERT INTO ") for one in seen["queries"])
 
 
 @MEMORY
@@ -116,15 +126,27 @@ def test_async_commands_and_batches_are_undone_too(queue):
 
 @MEMORY
 def test_what_cannot_be_run_is_refused(queue, failed, settings):
-    assert "'order 2' is not of the form name=value" in rehearsed(failed, "--set", "order 2")[1]
-    wrong = rehearsed(save.enqueue(3).id, "--set", "nummer=2")[1]
-    assert "save has no argument 'nummer': did you mean 'number'?" in wrong
-    batched = double.enqueue(3).id
-    assert "is a batch command" in rehearsed(batched, "--set", "numbers=3")[1]
-    queue.claim(2, owner="web-1:42:beef")
-    assert f"{batched} runs in web-1:42:beef" in str(failure("queue_errors", "rehearse", batched))
+    id = double.enqueue(3).id
+    queue.claim(1, owner="web-1:42:beef")
+    assert f"{id} runs in web-1:42:beef" in str(failure("queue_errors", "rehearse", id))
     settings.SECRET_KEY = "another one" * 5
     assert "cannot be run: bad signature" in rehearsed(failed)[1]
+
+
+@MEMORY
+def test_mail_by_mailers_is_held_back(failed, settings):
+    if django.VERSION >= (6, 1):
+        settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.smtp.EmailBackend"}}
+    assert "would mail  ann@example.com: Receipt\n" in rehearsed(failed)[0]
+    assert mail.outbox == []
+
+
+@MEMORY
+def test_nothing_is_rehearsed_without_a_database(queue, monkeypatch):
+    monkeypatch.setattr(rehearsing, "connections", ConnectionHandler({}))
+    entry = queue.find(save.enqueue(3).id).entry
+    with pytest.raises(QueueError, match="There is no database that could be rolled back"):
+        rehearsing.rehearse(queue, entry)
 
 
 @MEMORY

@@ -83,7 +83,7 @@ class OnMemory(TestCase):
         assert (len(enqueued), len(queues["default"])) == (1, 1)
 
     def test_a_failing_callback_is_raised_and_a_robust_one_logged(self):
-        with self.assertLogs("djqueue.testing.assertions"), enqueued_on_commit() as enqueued:
+        with self.assertLogs("djqueue.enqueueing.on_commit"), enqueued_on_commit() as enqueued:
             transaction.on_commit(lambda: 1 / 0, robust=True)
             paint()
         assert len(enqueued) == 1

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pdb
-from argparse import ArgumentParser, ArgumentTypeError
+import sys
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any, TextIO
@@ -16,7 +18,6 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, connections
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import FAILED
 from djqueue.exceptions import QueueError
 from djqueue.logs import lasted
 from djqueue.management.base import VerbCommand, asks, refuse_none_or_both, tells
@@ -40,7 +41,7 @@ from djqueue.management.tables import (
 from djqueue.operations import failed, rehearsing
 from djqueue.operations.actions import record
 from djqueue.operations.failed import Filter, Found, failed_queue, picked
-from djqueue.operations.messages import RUNNING, Message
+from djqueue.operations.messages import RUNNING
 from djqueue.utils import counted, short_names
 from djqueue.wiring import queues as all_queues
 
@@ -114,13 +115,9 @@ class Command(VerbCommand):
 
     def _add_rehearsal(self, one: ArgumentParser) -> None:
         one.add_argument("id", help=f"{failed.AN_ID}; it has failed, or waits")
-        help = "run it with another argument, JSON or else a text; may be repeated"
-        one.add_argument("--set", action="append", type=_argument, default=[], metavar="NAME=VALUE", help=help)
         help = "roll back this database, and refuse statements to others; may be repeated (default: all)"
         one.add_argument("--database", action="append", choices=[*connections], dest="databases", help=help)
         one.add_argument("--pdb", action="store_true", help="debug an exception where it was raised")
-        help = "if it passes, put it back into its queue, with the arguments that were set"
-        one.add_argument("--requeue", action="store_true", help=help)
 
     def handle(self, *args: Any, **options: Any) -> None:
         refusal = "The failed queue of {} cannot be looked into: its backend cannot 'inspect'."
@@ -190,52 +187,34 @@ class Command(VerbCommand):
         queue, message = by_id(queues, options["id"])
         if message.state == RUNNING:
             raise CommandError(f"{message.id} runs in {message.consumer or 'a consumer'}: wait until it has ended.")
-        try:
-            call = rehearsing.Call.of(queue, message.entry, dict(options["set"]))
-        except (QueueError, TypeError) as error:
-            raise CommandError(f"{message.id} cannot be run: {error}") from error
         on_error = _debug if options["pdb"] else lambda error: None
         try:
-            seen = rehearsing.rehearse(call, on_error, options["databases"])
+            seen = rehearsing.rehearse(queue, message.entry, on_error, options["databases"])
         except DatabaseError as error:
-            hint = "Each database takes part: leave out those that are away by --database."
+            hint = "Each database takes part: leave out those that are unreachable by --database."
             raise CommandError(f"It cannot be rehearsed: {error} {hint}") from error
-        if options["json"]:
-            self.stdout.write(json.dumps(rehearsing.as_object(seen)))
-        else:
-            self._tell(seen)
+        except QueueError as error:
+            raise CommandError(f"{message.id} cannot be run: {error}") from error
+        self.stdout.write(json.dumps(asdict(seen)) if options["json"] else self._report(seen))
         if seen.outcome != "done":
-            told = " It is not put back." if options["requeue"] else ""
-            raise CommandError(f"It did not pass ({seen.outcome}): {seen.reason.rstrip('.')}.{told}")
-        if options["requeue"]:
-            self._put_back(call, message, options["json"])
+            raise CommandError(f"It did not pass ({seen.outcome}): {seen.reason.rstrip('.')}.")
 
-    def _put_back(self, call: rehearsing.Call, message: Message, quietly: bool) -> None:
-        with asking(call.queue):
-            if not rehearsing.put_back(call, message.state):
-                raise CommandError(f"{message.id} has moved on meanwhile, and is not put back.")
-        waits = "it waits, with these arguments" if call.is_changed else "it waits already"
-        if not quietly:
-            self.stdout.write("requeued" if message.state == FAILED else waits)
-
-    def _tell(self, seen: rehearsing.Rehearsal) -> None:
+    def _report(self, seen: rehearsing.Rehearsal) -> str:
         """What a rehearsal did, as text."""
-        width = width_of(self.stdout)
+        width, took = width_of(self.stdout) or sys.maxsize, lasted(sum(one.seconds for one in seen.queries))
+        queries = f"{number(len(seen.queries))} in {took}" if seen.queries else ""
         outcome = f"{seen.outcome} in {lasted(seen.seconds)}"
-        took = f"{number(len(seen.queries))} in {lasted(sum(query.seconds for query in seen.queries))}"
-        parts = {"call": seen.call, "outcome": outcome, "returned": seen.value, "queries": took if seen.queries else ""}
+        parts = {"call": seen.call, "outcome": outcome, "returned": seen.value, "queries": queries}
         lines = [shown_parts(parts, self.paint)]
-        lines += [_query(one, width) for one in seen.queries[:MOST_QUERIES]]
-        more = len(seen.queries) - MOST_QUERIES
-        lines += [f"  … and {number(more)} more"] if more > 0 else []
-        held = {
-            "would mail": [f"{', '.join(one.to)}: {one.subject}" for one in seen.mails],
-            "would enqueue": [f"{one.command} ({one.queue})" for one in seen.sent],
-            "would call on commit": seen.callbacks,
-        }
-        lines += [self.paint(title, "MIGRATE_LABEL") + f"  {printable(one)}" for title in held for one in held[title]]
-        lines += ["", printable(seen.traceback).rstrip()] if seen.exception is not None else []
-        self.stdout.write("\n".join(lines))
+        for one in seen.queries[:MOST_QUERIES]:
+            head = f"  {lasted(one.seconds):>8}  {one.database}  "
+            lines.append(head + cut(one.sql, max(20, width - len(head))))
+        if more := max(0, len(seen.queries) - MOST_QUERIES):
+            lines.append(f"  … and {number(more)} more")
+        would = {"would mail": seen.mails, "would enqueue": seen.enqueued, "would call on commit": seen.callbacks}
+        for title, found in would.items():
+            lines += [f"{self.paint(title, 'MIGRATE_LABEL')}  {printable(one)}" for one in found]
+        return "\n".join([*lines, *(["", printable(seen.traceback).rstrip()] if seen.traceback else [])])
 
     # ---- the verbs that change
 
@@ -293,18 +272,6 @@ def _record(outcome: Outcome) -> None:
     for alias, count in outcome.queues.items():
         if count:
             record(all_queues[alias], RECORDED[outcome.action], what, count)
-
-
-def _argument(text: str) -> tuple[str, Any]:
-    try:
-        return rehearsing.argument(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
-
-
-def _query(one: rehearsing.Query, width: int | None) -> str:
-    head, sql = f"  {lasted(one.seconds):>8}  {one.database}  ", " ".join(one.sql.split())
-    return head + (cut(sql, max(20, width - len(head))) if width else printable(sql))
 
 
 def _debug(error: BaseException) -> None:
