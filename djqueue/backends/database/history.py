@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from djqueue.backends.database.rows import BATCH, key_of, lines_of, micros, text_of
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import PAGE, Dialect
-from djqueue.backends.history import HistoryRow, most_records
+from djqueue.backends.history import MOST_AT_ONCE, HistoryRow, most_records
 from djqueue.utils import slices, tell
 
 logger = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ def _cut(sql: Dialect, most: int) -> tuple[int, int]:
     the number of dropped records, are beyond too."""
     for seq, newer, text in sql.beyond(most):
         lines = lines_of(text)
-        left = lines[: max(0, most - int(newer))]  # MariaDB has a Decimal
+        left = lines[: max(0, min(most - int(newer), MOST_AT_ONCE))]  # MariaDB has a Decimal
         if not left:
             return seq + 1, 0
         sql.cut_records(seq, len(left), text_of(left))

@@ -117,11 +117,8 @@ def micros(seconds: float) -> int:
 
 
 def seconds_to(moment: int | None, now: int) -> float:
-    """Seconds from one to the other, both in µs, never negative; infinity if there is no such moment.
-
-    SQLite may return a value of any type, if it was written by hand.
-    """
-    return max(0.0, (moment - now) / 1e6) if isinstance(moment, int) else inf
+    """Seconds from one to the other, both in µs, never negative; infinity if there is no such moment."""
+    return inf if moment is None else max(0.0, (moment - now) / 1e6)
 
 
 # ---- the numbers of lanes, and their gates
@@ -299,10 +296,9 @@ def record_of(row: tuple, lifo: bool = False, lane: str = "") -> Record:
     """
     seq, moment, _, _, number, sort_key, owner, now = row[0], *row[12:]
     entry, state = entry_of(row, lifo), state_of(number)
-    at = moment if isinstance(moment, int) else 0  # SQLite may return another type, written by hand
-    state = READY if state == DELAYED and at < now else state
+    state = READY if state == DELAYED and moment < now else state
     holder = owner if state == LEASED else ""
-    return Record(entry, state, at / 1e6, holder, f"{sort_key}.{moment}.{seq}.{lane}")
+    return Record(entry, state, moment / 1e6, holder, f"{sort_key}.{moment}.{seq}.{lane}")
 
 
 def lane_record_of(row: tuple, waiting: int, capped: int) -> LaneRecord:

@@ -1,7 +1,7 @@
 """Running a verb on the thread's connection to a database: again after a deadlock, never twice on a dead one.
 
-An SQLite file may be changed by other programs. SQLite keeps values of any type in any column, and as text also what
-cannot be decoded; and the file may be replaced, for example by a restore.
+An SQLite file may be changed by other programs, with text that cannot be decoded, and it may be replaced, for example
+by a restore.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from math import inf
+from operator import methodcaller
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from django.apps import apps
-from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError, connections, models
+from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError, connections
 from django.db.backends.signals import connection_created
 
 from djqueue.backends.database.silence import asking
@@ -33,56 +32,28 @@ from djqueue.utils import tell
 
 logger = logging.getLogger(__name__)
 
-MEND_EVERY = 1.0
-"""Seconds between two times that one database is looked through, at least: it is read from end to end."""
-IS_TEXT = "djqueue_is_text"
-KINDS = {
-    models.IntegerField: ("typeof({0}) NOT IN ('integer', 'null')", "CAST({0} AS INTEGER)"),
-    models.BinaryField: ("typeof({0}) NOT IN ('blob', 'null')", "CAST({0} AS BLOB)"),
-    models.Field: (f"typeof({{0}}) NOT IN ('text', 'null') OR NOT {IS_TEXT}(CAST({{0}} AS BLOB))", "hex({0})"),
-}
-"""Which values of a column are odd, and what becomes of one: the number that it begins with, or 0; the bytes that it is
-written with."""
-
-_looked: dict[str, float] = {}
-"""When each database was looked through, by its alias (monotonic)."""
+# ---- Text that cannot be decoded: SQLite keeps as text whatever bytes are cast to it
 
 
-def put_types_right(connection: Any) -> int:
-    """Give every value in the tables the type of its column; how many rows had one of another type."""
-    if time.monotonic() - _looked.get(connection.alias, -inf) < MEND_EVERY:
-        return 0
-    _looked[connection.alias] = time.monotonic()
-    with connection.cursor() as cursor:
-        connection.connection.create_function(IS_TEXT, 1, _is_text, deterministic=True)
-        mended = sum(_mend(cursor, model) for model in _tables())
-    if mended:
-        text = "The database %r had values of other types than their columns in %d rows; they were put right"
-        tell(logger, logging.ERROR, text, connection.alias, mended)
-    return mended
+decoded = methodcaller("decode", "utf-8", "replace")
 
 
-def _tables() -> list[type[models.Model]]:
-    return [model for model in apps.get_app_config("djqueue").get_models() if model._meta.managed]
+class Replacing:
+    """Around statements on a connection of SQLite: of text that cannot be decoded some characters are replaced.
 
+    So it is read like any other, and costs at most its own message.
+    """
 
-def _mend(cursor: Any, model: type[models.Model]) -> int:
-    odd, changes = [], []
-    for field in model._meta.concrete_fields:
-        kind = next(kind for base, kind in KINDS.items() if isinstance(field, base))
-        is_odd, put_right = (part.format(field.column) for part in kind)
-        odd.append(is_odd)
-        changes.append(f"{field.column} = CASE WHEN {is_odd} THEN {put_right} ELSE {field.column} END")
-    cursor.execute(f"UPDATE {model._meta.db_table} SET {', '.join(changes)} WHERE {' OR '.join(odd)}")
-    return cursor.rowcount
+    __slots__ = ("raw", "usual")
 
+    def __init__(self, raw: Any):
+        self.raw = raw
 
-def _is_text(written: bytes | None) -> bool:
-    try:
-        (written or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    def __enter__(self) -> None:
+        self.usual, self.raw.text_factory = self.raw.text_factory, decoded
+
+    def __exit__(self, *error: object) -> None:
+        self.raw.text_factory = self.usual
 
 
 # ---- A file that was replaced, for example by a restore: a connection to the old file reads stale data
@@ -164,8 +135,6 @@ PASSING = {"40P01", "40001", 1213, 1205, "database is locked", "database table i
 """What deadlocks and lock timeouts are called by PostgreSQL, MariaDB and SQLite."""
 
 
-MADE_LATER = {"djqueue_history": "0003_history"}
-"""Tables that an older version of djqueue had not, and the migration that makes each."""
 NO_SUCH_TABLE = {"42P01", 1146}
 """What PostgreSQL and MariaDB call a table that is not there."""
 
@@ -209,23 +178,24 @@ class Database:
 
     def _once(self, connection: Any, verb: Callable[..., T], args: tuple) -> T:
         try:
-            with connection.cursor() as cursor, asking(self.alias, connection.connection) or NOTHING:
+            with connection.cursor() as cursor, around(connection):
                 return verb(self.sql(connection, cursor, self.queue, self.notifies), *args)
         except (OperationalError, InterfaceError, ProgrammingError) as error:
             told = in_our_words(connection, error)
             # A cursor that another thread frees waits for this connection, which may wait for that thread.
             release([error])
             if not (joined(connection) or passing(error) or isinstance(error, ProgrammingError)):
-                if str(error).startswith("Could not decode to"):  # SQLite has text that is none
-                    put_types_right(connection)  # not repeated, as what could not be read may have been changed
                 connection.close()
             if told is None:
                 raise
             raise told from None
-        except (TypeError, ValueError, AttributeError):
-            if connection.vendor != "sqlite" or joined(connection) or not put_types_right(connection):
-                raise
-            return self._once(connection, verb, args)
+
+
+def around(connection: Any) -> AbstractContextManager[None]:
+    """What a verb runs within, on an open connection of Django."""
+    if connection.vendor == "sqlite":
+        return Replacing(connection.connection)
+    return asking(connection.alias, connection.connection) or NOTHING
 
 
 def dialect_of(connection: Any) -> type[Dialect]:
@@ -250,15 +220,9 @@ def in_our_words(connection: Any, error: DatabaseError | InterfaceError) -> Stor
         text = f"The database {alias!r} cannot be reached: {why}. {mend} in DATABASES."
         return DatabaseUnreachable(text)
     is_missing = str(error).startswith("no such table") or not NO_SUCH_TABLE.isdisjoint(codes(error))
-    table = re.search(r"\bdjqueue_[a-z]+\b(?!\.)", str(error)) if is_missing else None
-    return None if table is None else _missing(table[0], alias)
-
-
-def _missing(table: str, alias: str) -> TablesMissing:
+    if not is_missing or not re.search(r"\bdjqueue_[a-z]+\b(?!\.)", str(error)):
+        return None
     database = "" if alias == "default" else f" --database {alias}"
-    if table in MADE_LATER:
-        lacks = f"The table {table} is missing in database {alias!r}: migration {MADE_LATER[table]} has not run there"
-        return TablesMissing(f"{lacks}; run manage.py migrate djqueue{database}.")
     return TablesMissing(f"The tables of djqueue are missing in database {alias!r}: run manage.py migrate{database}.")
 
 

@@ -8,7 +8,6 @@ from django.db.models import Sum
 from django.test import override_settings
 
 from djqueue.backends.base import Fact
-from djqueue.backends.database import session
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.models import QueueHistory
 from djqueue.testing.contract.history import ids, kept, records
@@ -170,7 +169,7 @@ def test_records_that_make_no_sense_harm_no_others(queue):
     told = records(queue, 2)
     queue.remember(["a", "b"], told)
     queue.remember(["c"], told[:1])
-    rows(queue).filter(first_id="c").update(records="c no line break\n\nd\n%ff%zz what\n ", count=-7)
+    rows(queue).filter(first_id="c").update(records="c no line break\n\nd\n%ff%zz what\n ")
     assert {"a": told[0], "b": told[1]}.items() <= kept(queue).items()
     assert queue.history_of("c") is None
     queue.trim_history(1, 3600)
@@ -179,10 +178,8 @@ def test_records_that_make_no_sense_harm_no_others(queue):
 
 
 @pytest.mark.backends("sqlite")
-@pytest.mark.parametrize("value", ["odd", b"\xff\x00", "", 1.5e300])
-@pytest.mark.parametrize("column", ["at", "count", "first_id", "last_id", "records"])
-def test_a_value_of_another_type_stops_nothing(queue, monkeypatch, column, value):
-    monkeypatch.setattr(session, "MEND_EVERY", 0.0)
+@pytest.mark.parametrize("column", ["first_id", "last_id", "records"])
+def test_text_that_cannot_be_decoded_stops_nothing(queue, column):
     (told,) = records(queue, 1)
     calls = [
         partial(queue.history_of, "odd"),
@@ -193,7 +190,8 @@ def test_a_value_of_another_type_stops_nothing(queue, monkeypatch, column, value
     for call in calls:
         queue.remember(["odd"], [told])
         with connections[queue.database].cursor() as cursor:
-            cursor.execute(f"UPDATE djqueue_history SET {column} = %s WHERE queue = %s", [value, queue.name])
+            row = f"{column} = CAST(x'fffe61' AS TEXT) WHERE queue = %s"
+            cursor.execute(f"UPDATE djqueue_history SET {row}", [queue.name])
         call()
         queue.complete(leased(queue, "next"), history=[told])
         assert queue.history(1)[0].record == told

@@ -145,12 +145,10 @@ class Dialect:
     fact_replaces: str = "ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until"
     fact_stays: str = "ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter"
     """Nothing changes, but the row is locked."""
-    fact_counts: str = f"ON CONFLICT (name) DO UPDATE SET counter = {text.COUNTED} + excluded.counter"
+    fact_counts: str = "ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter"
     mark_replaces: str = "ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter"
     lane_stays: str = "ON CONFLICT (queue, name) DO NOTHING"
 
-    record: str = text.RECORD
-    """How these columns are read."""
     in_lanes: str = f"{text.NUMBERS} CROSS JOIN {text.OF_LANE}"
     """The entries that wait in the lanes of a queue, lane by lane."""
     behind: str = "(sort_key, sort_at, seq) > (%(sort_key)s, %(sort_at)s, %(seq)s)"
@@ -341,14 +339,14 @@ class Dialect:
 
     def glance(self, lanes: bool = True) -> Glance:
         of_lanes = ", ".join(text.OF_LANES) if lanes else "NULL, NULL, NULL, NULL"
-        return Glance(*numbers(self.rows(f"{text.GLANCE}, {of_lanes}", {"queue": self.queue})[0]))
+        return Glance(*self.rows(f"{text.GLANCE}, {of_lanes}", {"queue": self.queue})[0])
 
     def glance_beside(self, key: str) -> tuple[Glance, bytes | None]:
         """A glance with lanes, and the value of a fact."""
         fact = f"(SELECT value FROM djqueue_fact WHERE name = %(key)s AND {text.LIVING})"
         sql = f"{text.GLANCE}, {', '.join(text.OF_LANES)}, {fact}"
         *row, value = self.rows(sql, {"queue": self.queue, "key": key})[0]
-        return Glance(*numbers(row)), None if value is None else bytes(value)
+        return Glance(*row), None if value is None else bytes(value)
 
     def ranks(self, ask: ClaimRequest) -> list[int]:
         """The ranks of the first entries in no lane."""
@@ -729,7 +727,7 @@ class Dialect:
     def beyond(self, most: int) -> list[tuple]:
         """The newest row that has more than the ``most`` newest records: its seq, how many are newer, its records."""
         sql = (
-            f"SELECT h.seq, n.newer, h.records FROM (SELECT seq, {text.COUNT} AS here, {text.NEWER} AS newer "
+            f"SELECT h.seq, n.newer, h.records FROM (SELECT seq, count AS here, {text.NEWER} AS newer "
             "FROM djqueue_history WHERE queue = %s) n JOIN djqueue_history h ON h.seq = n.seq "
             "WHERE n.newer + n.here > %s "
             "ORDER BY h.seq DESC LIMIT 1"
@@ -742,13 +740,13 @@ class Dialect:
     def oldest_records(self, which: str, params: Sequence) -> list[tuple]:
         """Seq and count of rows that fulfil a condition, of the oldest of all."""
         some = "SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s"
-        return self.rows(f"SELECT seq, {text.COUNT} FROM ({some}) o WHERE {which}", [self.queue, PAGE, *params])
+        return self.rows(f"SELECT seq, count FROM ({some}) o WHERE {which}", [self.queue, PAGE, *params])
 
     # ---- for operators
 
     def find(self, id: str) -> list[tuple]:
         """Rows of RECORD, and the time."""
-        sql = f"SELECT {self.record}, NOW FROM djqueue_message WHERE queue = %s AND id = %s"
+        sql = f"SELECT {text.RECORD}, NOW FROM djqueue_message WHERE queue = %s AND id = %s"
         return self.rows(sql, [self.queue, id])
 
     def queues_of(self, id: str, queues: Sequence[str]) -> list[str]:
@@ -763,15 +761,12 @@ class Dialect:
         behind, order = (self.before, text.BACKWARDS) if backwards else (self.behind, text.ORDER)
         place = dict(zip(("sort_key", "sort_at", "seq"), after, strict=True)) if after else {}
         part = (
-            f"SELECT {self.record}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
+            f"SELECT {text.RECORD}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
             f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
         )
         parts = [part.format(state) for state in states]
         sql = parts[0] if len(parts) == 1 else " UNION ALL ".join(f"SELECT * FROM ({part}) x" for part in parts)
-        rows = self.rows(sql, {"queue": self.queue, "limit": limit, **place})
-        for row in rows:
-            numbers((row[-3], row[12]))
-        return rows
+        return self.rows(sql, {"queue": self.queue, "limit": limit, **place})
 
     def remove(self, ids: Sequence[str]) -> int:
         return self.delete_ids(self.queue, ids, text.WAITS)
@@ -848,7 +843,7 @@ class Dialect:
             "AND (created > %s OR seq > %s) ORDER BY created, seq LIMIT %s"
         )
         rows = self.rows(sql, [self.queue, after[0], *after, limit])
-        return [(*numbers((made, seq)), number_of(name)) for made, seq, name in rows]
+        return [(made, seq, number_of(name)) for made, seq, name in rows]
 
     def flush_lanes(self, numbers: Sequence[int]) -> int | None:
         """Delete a chunk of what waits in lanes; a number below which they are empty, None if all are."""
@@ -911,7 +906,7 @@ class Dialect:
         names = ", ".join(f"%(k{number})s" for number in range(len(counters)))
         sql = (
             f"SELECT {ready}, laned.many, {', '.join(counts)}, "
-            f"(SELECT sum({text.COUNTED}) FROM djqueue_fact WHERE name IN ({names})), NOW, "
+            f"(SELECT sum(counter) FROM djqueue_fact WHERE name IN ({names})), NOW, "
             f"(SELECT min(sort_at) {mine} {due} < NOW), (SELECT min(sort_at) {mine} {later} < NOW), "
             f"({text.OLDEST}), laned.oldest FROM (SELECT count(*) AS many, min(sort_at) AS oldest "
             f"FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x) laned"
@@ -975,14 +970,6 @@ def in_order(sql: str, named: Mapping[str, object]) -> tuple[str, list]:
 def flat(rows: Collection[tuple]) -> list:
     """The values of all rows, one after the other."""
     return [value for row in rows for value in row]
-
-
-def numbers(row: Sequence) -> Sequence:
-    """The row. Raises TypeError for values that are no numbers, which SQLite keeps: then the row is repaired."""
-    for value in row:
-        if not isinstance(value, int | None):
-            raise TypeError(f"{value!r} stands where a number belongs")
-    return row
 
 
 def picked(seqs: Iterable[int]) -> str:

@@ -45,7 +45,7 @@ class MariaDB(Dialect):
     now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
     fact_replaces = "ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until)"
     fact_stays = "ON DUPLICATE KEY UPDATE name = name"
-    fact_counts = f"ON DUPLICATE KEY UPDATE counter = {text.COUNTED} + VALUES(counter)"
+    fact_counts = "ON DUPLICATE KEY UPDATE counter = djqueue_fact.counter + VALUES(counter)"
     mark_replaces = "ON DUPLICATE KEY UPDATE until = VALUES(until), counter = VALUES(counter)"
     by_seq, by_id = "FORCE INDEX (PRIMARY)", "FORCE INDEX (djqueue_message_id)"
     by_place = "FORCE INDEX (djqueue_lane_place)"

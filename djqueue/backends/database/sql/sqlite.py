@@ -10,19 +10,6 @@ from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
 from djqueue.backends.database.sql.dialect import Completion, Dialect, alike, flat, marks, rows_of_marks
 
-INTEGERS = ("neg_priority", "due_since", "created", "attempts", "failures", "lost", "lane_number", "state")
-TEXTS = ("id", "lane", "command", "errors", "gate", "owner")
-OF_ITS_TYPE = {
-    "body": "CAST(body AS BLOB)",
-    **{name: f"CASE WHEN typeof({name}) = 'text' THEN {name} ELSE '' END" for name in TEXTS},
-    **{name: f"CAST({name} AS INTEGER)" for name in INTEGERS},
-}
-"""A column holds a value of any type if it was written by hand; a wrong type must not stop a claim."""
-
-
-def of_their_types(columns: str) -> str:
-    return ", ".join(OF_ITS_TYPE.get(name, name) for name in columns.split(", "))
-
 
 class SQLite(Dialect):
     """From version 3.35, which has RETURNING."""
@@ -34,7 +21,6 @@ class SQLite(Dialect):
         "+ CAST(substr(strftime('%%f', 'now'), 4) AS INTEGER) * 1000)"
     )
 
-    entry, record = of_their_types(text.ENTRY), of_their_types(text.RECORD)
     has = "instr(records, %s) > 0"
 
     @property
@@ -54,7 +40,7 @@ class SQLite(Dialect):
         return {row[0] for row in self.rows(sql, [self.queue, *params])}
 
     def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
-        sql = f"UPDATE djqueue_message SET {ask.change} WHERE seq IN ({which}) RETURNING {self.entry}"
+        sql = f"UPDATE djqueue_message SET {ask.change} WHERE seq IN ({which}) RETURNING {text.ENTRY}"
         return self.rows(sql, ask._asdict())
 
     def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:

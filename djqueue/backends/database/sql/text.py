@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from djqueue.backends.history import MOST_AT_ONCE
-
 READY, DELAYED, LEASED, LATER, OUT = range(5)
 """States of entries. LATER and OUT: delayed and leased, of a lane; an entry in a lane has the lane's number."""
 LANE_READY, LANE_CLOSED, LANE_SCHEDULED = range(3)
@@ -92,12 +90,6 @@ LEASE = (
     "begun = CASE WHEN BEGUN AND lost = 0 THEN 1 ELSE 0 END"
 )
 """The request of a claim replaces SINCE and BEGUN: see ``ClaimRequest.change``."""
-MOST_DONE = 10**15
-COUNTED = (
-    "CASE WHEN djqueue_fact.counter < 0 THEN 0 "
-    f"WHEN djqueue_fact.counter < {MOST_DONE} THEN djqueue_fact.counter ELSE {MOST_DONE} END"
-)
-"""A counter, cut to a maximum at which adding to it, and the sum of all counters, cannot overflow."""
 ALL, NONE = "1 = 1", "1 = 0"
 """Conditions: which of the claimed entries begin."""
 HOLDS = "state IN (2, 4) AND sort_at > NOW"
@@ -172,9 +164,7 @@ ENDED = "seq, id, record"
 """A message that has ended: of which row, and what is kept of it."""
 RECORDS = "queue, at, count, first_id, last_id, records"
 INSERT_RECORDS = f"INSERT INTO djqueue_history ({RECORDS})"
-COUNT = f"CASE WHEN count BETWEEN 1 AND {MOST_AT_ONCE} THEN count ELSE 1 END"
-"""How many records a row has, whatever was written into it by hand."""
-NEWER = f"sum({COUNT}) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - {COUNT}"
+NEWER = "sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count"
 """How many records are in newer rows."""
 
 # ---- facts and lanes

@@ -607,8 +607,7 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+ON DUPLICATE KEY UPDATE counter = djqueue_fact.counter + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -636,8 +635,7 @@ FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+ON DUPLICATE KEY UPDATE counter = djqueue_fact.counter + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -757,8 +755,7 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+ON DUPLICATE KEY UPDATE counter = djqueue_fact.counter + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -788,8 +785,7 @@ FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+ON DUPLICATE KEY UPDATE counter = djqueue_fact.counter + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -1289,10 +1285,7 @@ SELECT (
         FROM (SELECT 1 FROM djqueue_message WHERE queue = %(failed)s AND state = 0 LIMIT 100000) x
     ),
     (
-        SELECT sum(
-            CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
-                djqueue_fact.counter ELSE 1000000000000000 END
-        )
+        SELECT sum(counter)
         FROM djqueue_fact
         WHERE name IN (
             %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
@@ -1721,8 +1714,7 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+ON DUPLICATE KEY UPDATE counter = djqueue_fact.counter + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
@@ -1804,10 +1796,7 @@ ORDER BY seq DESC LIMIT 1;
 
 SELECT h.seq, h.records
 FROM (
-    SELECT seq,
-        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
-            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
-        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    SELECT seq, sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count AS newer
     FROM (
         SELECT seq, count
         FROM djqueue_history FORCE INDEX (djqueue_history_place)
@@ -1834,35 +1823,32 @@ ORDER BY seq LIMIT %s;
 
 -- history: trim_history
 
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE at < NOW - %s;
 SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
 SELECT h.seq, n.newer, h.records
 FROM (
-    SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS here,
-        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
-            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
-        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    SELECT seq, count AS here, sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count AS newer
     FROM djqueue_history
     WHERE queue = %s
 ) n JOIN djqueue_history h ON h.seq = n.seq
 WHERE n.newer + n.here > %s
 ORDER BY h.seq DESC LIMIT 1;
 UPDATE djqueue_history SET count = %s, records = %s WHERE seq = %s;
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE seq < %s;
 
 
 -- history: trim_history, nothing
 
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE at < NOW - %s;
 SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
 -- SELECT as in: history: trim_history
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE seq < %s;
 
@@ -2031,8 +2017,7 @@ FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
   AND m.token = u.token
 HAVING COUNT(*) > 0
-ON DUPLICATE KEY UPDATE counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter <
-    1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + VALUES(counter);
+ON DUPLICATE KEY UPDATE counter = djqueue_fact.counter + VALUES(counter);
 DELETE m
 FROM (SELECT %s AS seq, %s AS token UNION ALL SELECT %s, %s) u
 STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq

@@ -793,9 +793,7 @@ c AS (
     SELECT %(counter)s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
-        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
-        excluded.counter
+    ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter
 ),
 due AS (
     UPDATE djqueue_message
@@ -995,9 +993,7 @@ c AS (
     SELECT %s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
-        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
-        excluded.counter
+    ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter
 ),
 r AS (
     INSERT INTO djqueue_fact (name, value, until, counter)
@@ -1025,9 +1021,7 @@ c AS (
     SELECT %s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
-        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
-        excluded.counter
+    ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter
 ),
 r AS (
     INSERT INTO djqueue_fact (name, value, until, counter)
@@ -1581,10 +1575,7 @@ SELECT (
         FROM (SELECT 1 FROM djqueue_message WHERE queue = %(failed)s AND state = 0 LIMIT 100000) x
     ),
     (
-        SELECT sum(
-            CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
-                djqueue_fact.counter ELSE 1000000000000000 END
-        )
+        SELECT sum(counter)
         FROM djqueue_fact
         WHERE name IN (
             %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
@@ -2056,9 +2047,7 @@ c AS (
     SELECT %s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
-        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
-        excluded.counter
+    ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter
 ),
 r AS (
     INSERT INTO djqueue_fact (name, value, until, counter)
@@ -2104,9 +2093,7 @@ c AS (
     SELECT %(counter)s, '', NULL, count(*)
     FROM d
     HAVING count(*) > 0
-    ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN
-        djqueue_fact.counter < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END +
-        excluded.counter
+    ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter
 ),
 h AS (
     INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records)
@@ -2256,10 +2243,7 @@ ORDER BY seq DESC LIMIT 1;
 
 SELECT h.seq, h.records
 FROM (
-    SELECT seq,
-        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
-            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
-        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    SELECT seq, sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count AS newer
     FROM (SELECT seq, count FROM djqueue_history WHERE queue = %s AND seq <= %s ORDER BY seq DESC LIMIT %s) s
 ) n JOIN djqueue_history h ON h.seq = n.seq
 WHERE n.newer < %s
@@ -2280,35 +2264,32 @@ ORDER BY seq LIMIT %s;
 
 -- history: trim_history
 
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE at < NOW - %s;
 SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
 SELECT h.seq, n.newer, h.records
 FROM (
-    SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS here,
-        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
-            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
-        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    SELECT seq, count AS here, sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count AS newer
     FROM djqueue_history
     WHERE queue = %s
 ) n JOIN djqueue_history h ON h.seq = n.seq
 WHERE n.newer + n.here > %s
 ORDER BY h.seq DESC LIMIT 1;
 UPDATE djqueue_history SET count = %s, records = %s WHERE seq = %s;
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE seq < %s;
 
 
 -- history: trim_history, nothing
 
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE at < NOW - %s;
 SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
 -- SELECT as in: history: trim_history
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE seq < %s;
 

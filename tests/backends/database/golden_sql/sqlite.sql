@@ -207,13 +207,8 @@ WHERE seq IN (
       AND state = 0
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 )
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
+RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number;
 -- SELECT as in: claim: nothing is there
 
 
@@ -288,13 +283,8 @@ SET state = %(leased)s, sort_key = 0, sort_at = :moment + %(lease)s, token = %(t
     attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
     begun = CASE WHEN djqueue_message.seq IN (:seqs) AND lost = 0 THEN 1 ELSE 0 END
 WHERE seq IN (SELECT seq FROM djqueue_message WHERE djqueue_message.seq IN (:seqs) AND state >= 16)
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
+RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number;
 WITH u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
@@ -509,13 +499,8 @@ WHERE seq IN (
       AND state = 0
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 )
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
+RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
@@ -538,8 +523,7 @@ WHERE seq IN (%s, %s)
 RETURNING seq, id;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, x'', NULL, %s)
-ON CONFLICT (name) DO UPDATE SET counter = CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter
-    < 1000000000000000 THEN djqueue_fact.counter ELSE 1000000000000000 END + excluded.counter;
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 -- SELECT as in: claim: nothing is there
 COMMIT;
 
@@ -548,7 +532,9 @@ COMMIT;
 
 BEGIN;
 DELETE FROM djqueue_message WHERE seq IN (%s) AND (seq, token) IN (VALUES (%s, %s)) RETURNING seq, id;
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 -- SELECT as in: claim: nothing is there
 UPDATE djqueue_message
 SET state = %(leased)s, sort_key = 0, sort_at = NOW + %(lease)s, token = %(token)s, owner = %(owner)s,
@@ -561,13 +547,8 @@ WHERE seq IN (
       AND state = 0
     ORDER BY sort_key, sort_at, seq LIMIT %(limit)s
 )
-RETURNING seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER);
+RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number;
 COMMIT;
 -- SELECT as in: claim: nothing is there
 
@@ -576,7 +557,9 @@ COMMIT;
 
 BEGIN;
 DELETE FROM djqueue_message WHERE seq IN (%s) AND (seq, token) IN (VALUES (%s, %s)) RETURNING seq, id;
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 -- SELECT as in: claim: nothing is there
 -- UPDATE as in: claim: one is delayed and due
 -- UPDATE as in: exchange: two more are ready
@@ -608,7 +591,9 @@ RETURNING seq, sort_at;
 
 BEGIN;
 -- DELETE as in: exchange
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 COMMIT;
 
 
@@ -616,7 +601,9 @@ COMMIT;
 
 BEGIN;
 -- DELETE as in: exchange
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, %s, NOW + %s, 0), (%s, %s, NOW + %s, 0)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
@@ -628,7 +615,9 @@ COMMIT;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 DELETE FROM djqueue_message WHERE seq IN (%s) AND (seq, token) IN (VALUES (%s, %s)) RETURNING seq, id;
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 -- SELECT as in: claim: from a lane, to which something came
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
@@ -857,14 +846,8 @@ LEFT JOIN djqueue_lane l ON l.queue = %s
 
 -- find
 
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW
 FROM djqueue_message
 WHERE queue = %s
   AND id = %s;
@@ -874,14 +857,8 @@ WHERE queue = %s
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 0
@@ -893,14 +870,8 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- UPDATE as in: claim: one is delayed and due
 -- SELECT as in: claim: nothing is there
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 0
@@ -925,14 +896,8 @@ COMMIT;
 -- SELECT as in: claim: nothing is there
 -- SELECT as in: peek: ready
 SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT %s;
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = :lane
@@ -942,14 +907,8 @@ SELECT name FROM djqueue_lane WHERE queue = %s AND name > %s ORDER BY name LIMIT
 
 -- newest
 
-SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-    CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-    CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-    CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-    CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-    CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-    CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-    CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END, NOW AS looked
+SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+    sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 0
@@ -980,15 +939,8 @@ COMMIT;
 -- SELECT as in: claim: nothing is there
 SELECT *
 FROM (
-    SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-        CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-        CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-        CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-        CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-        CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-        CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-        CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END,
-        NOW AS looked
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 1
@@ -997,15 +949,8 @@ FROM (
 UNION ALL
 SELECT *
 FROM (
-    SELECT seq, CAST(body AS BLOB), CASE WHEN typeof(id) = 'text' THEN id ELSE '' END,
-        CAST(neg_priority AS INTEGER), CAST(due_since AS INTEGER), CAST(created AS INTEGER),
-        CASE WHEN typeof(lane) = 'text' THEN lane ELSE '' END, CAST(attempts AS INTEGER),
-        CAST(failures AS INTEGER), CAST(lost AS INTEGER),
-        CASE WHEN typeof(command) = 'text' THEN command ELSE '' END,
-        CASE WHEN typeof(errors) = 'text' THEN errors ELSE '' END, sort_at,
-        CASE WHEN typeof(gate) = 'text' THEN gate ELSE '' END, CAST(lane_number AS INTEGER),
-        CAST(state AS INTEGER), sort_key, CASE WHEN typeof(owner) = 'text' THEN owner ELSE '' END,
-        NOW AS looked
+    SELECT seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
+        sort_at, gate, lane_number, state, sort_key, owner, NOW AS looked
     FROM djqueue_message
     WHERE queue = %(queue)s
       AND state = 3
@@ -1079,10 +1024,7 @@ SELECT (
         FROM (SELECT 1 FROM djqueue_message WHERE queue = %(failed)s AND state = 0 LIMIT 100000) x
     ),
     (
-        SELECT sum(
-            CASE WHEN djqueue_fact.counter < 0 THEN 0 WHEN djqueue_fact.counter < 1000000000000000 THEN
-                djqueue_fact.counter ELSE 1000000000000000 END
-        )
+        SELECT sum(counter)
         FROM djqueue_fact
         WHERE name IN (
             %(k0)s, %(k1)s, %(k2)s, %(k3)s, %(k4)s, %(k5)s, %(k6)s, %(k7)s, %(k8)s, %(k9)s, %(k10)s, %(k11)s,
@@ -1448,7 +1390,9 @@ COMMIT;
 
 BEGIN;
 -- DELETE as in: exchange
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
 COMMIT;
 
@@ -1457,7 +1401,9 @@ COMMIT;
 
 BEGIN;
 -- DELETE as in: exchange
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
 COMMIT;
 
@@ -1466,7 +1412,9 @@ COMMIT;
 
 BEGIN;
 -- DELETE as in: exchange
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 INSERT INTO djqueue_history (queue, at, count, first_id, last_id, records) VALUES (%s, NOW, %s, %s, %s, %s);
 -- SELECT as in: claim: nothing is there
 COMMIT;
@@ -1500,10 +1448,7 @@ ORDER BY seq DESC LIMIT 1;
 
 SELECT h.seq, h.records
 FROM (
-    SELECT seq,
-        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
-            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
-        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    SELECT seq, sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count AS newer
     FROM (SELECT seq, count FROM djqueue_history WHERE queue = %s AND seq <= %s ORDER BY seq DESC LIMIT %s) s
 ) n JOIN djqueue_history h ON h.seq = n.seq
 WHERE n.newer < %s
@@ -1524,35 +1469,32 @@ ORDER BY seq LIMIT %s;
 
 -- history: trim_history
 
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE at < NOW - %s;
 SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
 SELECT h.seq, n.newer, h.records
 FROM (
-    SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS here,
-        sum(CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END) OVER (
-            ORDER BY seq DESC ROWS UNBOUNDED PRECEDING
-        ) - CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END AS newer
+    SELECT seq, count AS here, sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count AS newer
     FROM djqueue_history
     WHERE queue = %s
 ) n JOIN djqueue_history h ON h.seq = n.seq
 WHERE n.newer + n.here > %s
 ORDER BY h.seq DESC LIMIT 1;
 UPDATE djqueue_history SET count = %s, records = %s WHERE seq = %s;
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE seq < %s;
 
 
 -- history: trim_history, nothing
 
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE at < NOW - %s;
 SELECT COALESCE(max(seq), 0) FROM djqueue_history WHERE queue = %s;
 -- SELECT as in: history: trim_history
-SELECT seq, CASE WHEN count BETWEEN 1 AND 1000 THEN count ELSE 1 END
+SELECT seq, count
 FROM (SELECT seq, count, at FROM djqueue_history WHERE queue = %s ORDER BY seq LIMIT %s) o
 WHERE seq < %s;
 
@@ -1685,7 +1627,9 @@ SELECT name FROM djqueue_fact WHERE name IN (%s, %s) AND (until IS NULL OR until
 
 BEGIN;
 -- DELETE as in: exchange
--- INSERT as in: exchange
+INSERT INTO djqueue_fact (name, value, until, counter)
+VALUES (%s, x'', NULL, %s)
+ON CONFLICT (name) DO UPDATE SET counter = djqueue_fact.counter + excluded.counter;
 INSERT INTO djqueue_fact (name, value, until, counter)
 VALUES (%s, x'', NOW + %s, %s)
 ON CONFLICT (name) DO UPDATE SET until = excluded.until, counter = excluded.counter;
