@@ -13,7 +13,7 @@ import pytest
 from django.contrib.contenttypes.management import create_contenttypes
 from django.db.models.signals import post_migrate
 
-from tests.support import backends, servers
+from tests.support import backends, durations, selection, servers
 from tests.support.processes import Site
 
 hypothesis.settings.register_profile("full", deadline=None)  # a busy machine is no error
@@ -27,16 +27,20 @@ NOBODY = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "none", "AWS_E
 def pytest_configure(config):
     """With xdist, start every server before the workers are: they read the addresses from their environment."""
     gc.disable()  # until all is collected, of which nothing is garbage
+    config.pluginmanager.register(durations.Durations())
     os.environ |= NOBODY
     if getattr(config.option, "numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ:
         start(servers.SHARED)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """Tests marked `alone` come last, when they need not wait for others.
+def pytest_collection_modifyitems(config, items):
+    """Tests marked `full` are left to `make test-all`; those marked `alone` come last and need not wait for others.
 
     With xdist, slow tests, which mostly wait, stand evenly among the others, which mostly compute."""
+    if left_out := selection.left_out(items):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     place = {}
     if "PYTEST_XDIST_WORKER" in os.environ:
         slow = [item for item in items if item.get_closest_marker("slow")]
@@ -68,7 +72,7 @@ def pytest_runtest_setup(item):
 
 def pytest_generate_tests(metafunc):
     if "backend" in metafunc.fixturenames:
-        backends.parametrise(metafunc)
+        selection.parametrise(metafunc)
 
 
 @pytest.fixture(scope="session", autouse=True)
