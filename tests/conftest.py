@@ -5,7 +5,6 @@ import gc
 import importlib
 import os
 import sys
-from collections import deque
 from textwrap import dedent
 
 import hypothesis
@@ -13,7 +12,7 @@ import pytest
 from django.contrib.contenttypes.management import create_contenttypes
 from django.db.models.signals import post_migrate
 
-from tests.support import backends, servers
+from tests.support import backends, durations, notes, selection, servers
 from tests.support.processes import Site
 
 hypothesis.settings.register_profile("full", deadline=None)  # a busy machine is no error
@@ -27,16 +26,20 @@ NOBODY = {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "none", "AWS_E
 def pytest_configure(config):
     """With xdist, start every server before the workers are: they read the addresses from their environment."""
     gc.disable()  # until all is collected, of which nothing is garbage
+    config.pluginmanager.register(durations.Durations())
     os.environ |= NOBODY
     if getattr(config.option, "numprocesses", None) and "PYTEST_XDIST_WORKER" not in os.environ:
         start(servers.SHARED)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
-    """Tests marked `alone` come last, when they need not wait for others.
+def pytest_collection_modifyitems(config, items):
+    """Tests marked `full` are left to `make test-all`; those marked `alone` come last and need not wait for others.
 
     With xdist, slow tests, which mostly wait, stand evenly among the others, which mostly compute."""
+    if left_out := selection.left_out(items):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     place = {}
     if "PYTEST_XDIST_WORKER" in os.environ:
         slow = [item for item in items if item.get_closest_marker("slow")]
@@ -68,34 +71,22 @@ def pytest_runtest_setup(item):
 
 def pytest_generate_tests(metafunc):
     if "backend" in metafunc.fixturenames:
-        backends.parametrise(metafunc)
+        selection.parametrise(metafunc)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _lock():
     """A lock file, shared by all xdist workers."""
-    with (servers.run_dir() / "room").open("w") as room:
-        yield room
-
-
-NOTES = ("ran", "asked", "seen", "told", "done", "batches", "fail", "opened", "once", "DONE", "SENT")
-"""What test modules call the collections in which their commands write down what happened."""
+    with (servers.run_dir() / "alone.lock").open("w") as file:
+        yield file
 
 
 @pytest.fixture(autouse=True)
-def _nothing_noted(request):
-    """These collections begin empty, and the module's `gate`, if it has one, shut; those who stand in it are let go."""
-    from tests.support.consumer import Gate
-
-    names = vars(request.module)
-    for notes in (names.get(name) for name in NOTES):
-        if isinstance(notes, (list, dict, set, deque)):
-            notes.clear()
-    if isinstance(names.get("gate"), Gate):
-        names["gate"] = Gate()
+def _nothing_noted():
+    """What commands of test modules write down begins empty, and a gate of theirs shut; who waits there may go."""
+    notes.clear_all()
     yield
-    if isinstance(names.get("gate"), Gate):
-        names["gate"].open()
+    notes.clear_all()
 
 
 @pytest.fixture(autouse=True)
@@ -145,8 +136,8 @@ def _bare_tables():
 
 
 @pytest.fixture(autouse=True)
-def _room(request, _lock):
-    """A test marked `alone` has the room to itself, and waits until nobody else is in it; others share it."""
+def _alone(request, _lock):
+    """A test marked `alone` holds the lock exclusively, others share it."""
     fcntl.flock(_lock, fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH)
     yield
     fcntl.flock(_lock, fcntl.LOCK_UN)

@@ -636,7 +636,7 @@ def test_a_redis_without_that_database_is_told_with_how_many_it_has(backend):
     only("E104", found(deploy=True, QUEUES=queues), "/9999 is no database", "from 0 to ", hint="CONNECTION")
 
 
-@pytest.mark.backends("redis", "redis-blocking", "postgres", "mariadb")
+@pytest.mark.backends("redis", "redis-blocking", "postgres", "mariadb", each=True)
 def test_a_good_server_has_nothing_to_complain_of(backend):
     evicting = {"W101"}  # the test server keeps nothing on disk
     messages = found(deploy=True, databases=[backend.alias or "default"], QUEUES=backend.queues())

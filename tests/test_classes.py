@@ -10,8 +10,9 @@ from djqueue.exceptions import InvalidMessage
 from djqueue.registry import registry
 from djqueue.timetables import Rule
 from tests.support.consumer import only
+from tests.support.notes import noted
 
-ran = []
+ran = noted([])
 
 
 class Append(QueueCommand):

@@ -15,9 +15,10 @@ from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import TASK, Policy
 from djqueue.registry import registry
+from tests.support.notes import noted
 
 NAME = __name__
-ran = []
+ran = noted([])
 
 
 @queue_command

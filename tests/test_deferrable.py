@@ -16,6 +16,7 @@ from djqueue.registry import registry
 from djqueue.throttle import ThrottledQueue
 from tests.support.backends import WITH_SQS
 from tests.support.consumer import can_look, heard, only
+from tests.support.notes import noted
 
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 
@@ -24,7 +25,7 @@ LONG = 60.0
 
 stats = Deferrable()
 mail = Deferrable("mail", default_error_classes=[ConnectionError], default_max_attempts=2)
-ran = []
+ran = noted([])
 
 
 @stats.deferrable

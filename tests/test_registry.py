@@ -11,9 +11,10 @@ import djqueue
 from djqueue import crontab, periodic_command, queue_command
 from djqueue.exceptions import QueueError, UnknownCommand
 from djqueue.registry import Registry, registry
+from tests.support.notes import noted
 
 NAME = __name__
-ran = []
+ran = noted([])
 
 
 @queue_command

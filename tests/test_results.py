@@ -26,12 +26,13 @@ from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.backends import ACROSS
 from tests.support.consumer import Gate, claim_one, ended_as, exit_code, heard, message_for, run_one, serving
+from tests.support.notes import noted
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
 gates: dict[str, Gate] = {}
-opened = []
+opened = noted([])
 
 
 class Hiccup(Exception):

@@ -26,12 +26,13 @@ from djqueue.timetables import Interval, Rule
 from tests.support.backends import FULL
 from tests.support.consumer import heard, run_one, serving
 from tests.support.database import statements
+from tests.support.notes import noted
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PLUS_ONE = timezone(timedelta(hours=1))
 STORES = pytest.mark.backends("memory", "sqlite", "redis")
 
-ran = []
+ran = noted([])
 
 
 class Point(NamedTuple):

@@ -141,7 +141,7 @@ def test_a_database_that_is_away(settings, monkeypatch, tmp_path):
     assert isinstance(error, StoreUnreachable) and is_short(error)
 
 
-@pytest.mark.backends("postgres", "mariadb")
+@pytest.mark.backends("postgres", "mariadb", each=True)
 def test_missing_tables_and_a_database_that_is_away_on_a_server(backend, settings):
     settings.QUEUES = backend.queues()
     connection = connections[backend.alias]

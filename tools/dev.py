@@ -30,38 +30,49 @@ SCREENSHOTS = (
 
 VENV, DEMO_VENV, RACE_VENV = ".venv", ".venv-demo", ".venv-race"
 RACE, TESTS, TASK_TESTS = "tests/benchmarks/race", "tests", "tests/tasks"
+Suites = dict[venvs.Combination, list[tuple[str, ...]]]
+"""Combinations of Python and Django, and the calls of pytest on each."""
 
 PROCESSORS = os.cpu_count() or 1
 # Many tests wait for something: four for each processor keep them busy, of the quick ones two. A few at a time, so
 # that none waits at the end for another one's many.
 PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(8, 4 * PROCESSORS)))
 QUICK_PYTEST = (*PYTEST[:-1], str(min(8, 2 * PROCESSORS)))
-CORE = ("-m", "not slow and not alone", "--ignore", TASK_TESTS)
-# What depends on the interpreter shows in memory too, and not in the documentation.
-FEWER = ("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite", "--ignore", "tests/documents")
-FEWER_OF_TASKS = ("-k", "not mariadb and not postgres", "-m", "not slow and not alone")
+# What an interpreter can change shows in memory, where commands are declared and run.
+INTERPRETER = (
+    *("-m", "not slow and not alone"),
+    *("-k", "not mariadb and not postgres and not redis and not sqs and not sqlite"),
+    *(f"{TESTS}/{name}" for name in ("consumer", "messages", "running")),
+    *(f"{TESTS}/test_{name}.py" for name in ("classes", "decorators", "deferrable", "discovery")),
+)
+# And a Django what its tasks do.
+DJANGO = ("-m", "not slow and not alone", "-k", "not mariadb and not postgres and not redis", TASK_TESTS)
 
 
 def test(full: bool = False):
-    """Everything that must hold. The last line is pytest's own."""
+    """Everything that must hold. The last line is pytest's own, unless another check has failed."""
     begun = time.monotonic()
     os.environ |= {"DJQUEUE_FULL": "1"} if full else {}
-    others, with_tasks = other_combinations(full), task_combinations(full)
-    python = prepare(dict.fromkeys(with_tasks, TASK_TESTS) | dict.fromkeys(others, TESTS))
+    others = found_combinations()
+    suites = full_suites(others) if full else suites_of_a_push(others)
+    python = prepare(suites)
     with step("lint"):
         run_lint(python)
-    with ThreadPoolExecutor(1) as beside:  # they use one processor, and the core suite often waits
+    with ThreadPoolExecutor(1) as beside:  # they use one processor, and tests often wait
         checks = beside.submit(check_the_rest, python)
-        for combination in others:
-            core_suite(combination, full)
-        for combination in with_tasks:
-            task_suite(combination, full)
+        for combination, chosen in suites.items():
+            for arguments in chosen:
+                with step(f"tests on {combination}"):
+                    run(ensure_venv_of(combination), *arguments)
         if full:
             third_party()
             django_own_tests()
-        checks.result()
-    say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
-    hand_over(python, *PYTEST)
+        say(f"--- tests on Python {sys.version.split()[0]}, after {time.monotonic() - begun:.0f} s")
+        hand_over(python, *PYTEST)
+        try:
+            checks.result()
+        except SystemExit:
+            sys.exit("FAILED: a check next to the tests, see above")
 
 
 def test_all():
@@ -93,7 +104,7 @@ def docs():
 def screenshots():
     """Make the pictures in docs/images anew, of the pages as they are now. Look at them."""
     apt.ensure(servers, browser)
-    os.environ["DJQUEUE_WRITE_SCREENSHOTS"] = "1"
+    os.environ |= {"DJQUEUE_WRITE_SCREENSHOTS": "1", "DJQUEUE_FULL": "1"}
     tests = ("documents/test_demo_pages.py", "documents/test_walkthrough.py", "dashboard/test_browser.py")
     hand_over(venvs.ensure(VENV, "test"), "-m", "pytest", *(f"{TESTS}/{name}" for name in tests))
 
@@ -165,12 +176,12 @@ def demo(once: bool, trouble: bool, photos: str | None):
     os.execv(python, [python, "example_project/demo.py", *arguments])  # so that Ctrl-C and SIGTERM reach it
 
 
-def prepare(others: dict[venvs.Combination, str]) -> Path:
-    """The virtual environments, others with the tests that run in each, and the running servers."""
+def prepare(suites: Suites) -> Path:
+    """The virtual environments, with their tests compiled, and the running servers."""
     with step("virtual environments, servers and browser"), ThreadPoolExecutor() as pool:
         programs = pool.submit(apt.ensure, servers, browser)
         demo = pool.submit(venvs.ensure, DEMO_VENV, "demo")
-        made = [demo, *(pool.submit(prepare_other, *pair) for pair in others.items())]
+        made = [demo, *(pool.submit(prepare_other, *pair) for pair in suites.items())]
         python = venvs.ensure(VENV, "test")
         compile_all(python, TESTS)
         for one in (programs, *made):
@@ -180,13 +191,15 @@ def prepare(others: dict[venvs.Combination, str]) -> Path:
     return python
 
 
-def prepare_other(combination: venvs.Combination, tests: str):
-    compile_all(ensure_venv_of(combination), tests)
+def prepare_other(combination: venvs.Combination, chosen: list[tuple[str, ...]]):
+    python = ensure_venv_of(combination)
+    for arguments in chosen:
+        compile_all(python, *(word for word in arguments if word.startswith(TESTS)))
 
 
-def compile_all(python: Path, tests: str):
+def compile_all(python: Path, *tests: str):
     """What the tests import is compiled once; else each worker would, as they begin at the same time."""
-    run(python, "-m", "pytest", "--collect-only", "-q", tests, quiet=True)
+    run(python, "-m", "pytest", "--collect-only", "-q", *tests, quiet=True)
 
 
 def ensure_venv_of(combination: venvs.Combination) -> Path:
@@ -277,37 +290,27 @@ def run_demo(*args: str):
     run(venvs.ensure(DEMO_VENV, "demo"), "example_project/demo.py", *args)
 
 
-def other_combinations(full: bool) -> list[venvs.Combination]:
-    """The combinations to test beside this one: the newest that is found, or all. What is not found is said."""
+def found_combinations() -> list[venvs.Combination]:
+    """The other combinations of which there is an interpreter, the newest first. What is not found is said."""
     others = [combination for combination in reversed(venvs.MATRIX) if combination != venvs.default_combination()]
-    found = [combination for combination in others if venvs.interpreter(combination.python)]
-    chosen = found if full else found[:1]
     for version in sorted({combination.python for combination in others}):
         say(f"--- other interpreter {version}: {venvs.interpreter(version) or 'not found'}")
-    say(f"--- core suite also on: {', '.join(map(str, chosen)) or 'nothing, no other interpreter was found'}")
+    return [combination for combination in others if venvs.interpreter(combination.python)]
+
+
+def suites_of_a_push(found: list[venvs.Combination]) -> Suites:
+    """On the newest combination what an interpreter can change; on each Django 6 its tasks, on the newest Python.
+    Django 5.2 has them from another package."""
+    chosen = {combination: [(*QUICK_PYTEST, *INTERPRETER)] for combination in found[:1]}
+    for combination in {one.django: one for one in reversed(found) if not one.django.startswith("5.")}.values():
+        chosen.setdefault(combination, []).append((*QUICK_PYTEST, *DJANGO))
     return chosen
 
 
-def task_combinations(full: bool) -> list[venvs.Combination]:
-    """The combinations on which the tests of Django's tasks run, beside this one: the newest Python of each Django 6,
-    or all. Django 5.2 has them from another package."""
-    others = [combination for combination in venvs.MATRIX if combination != venvs.default_combination()]
-    found = [combination for combination in others if venvs.interpreter(combination.python)]
-    newest = {one.django: one for one in found if not one.django.startswith("5.")}
-    chosen = found if full else [*newest.values()]
-    say(f"--- {TASK_TESTS} also on: {', '.join(map(str, chosen)) or 'nothing, no other interpreter was found'}")
-    return chosen
-
-
-def core_suite(combination: venvs.Combination, full: bool):
-    with step(f"core suite on {combination}"):
-        run(ensure_venv_of(combination), *QUICK_PYTEST, *CORE, *(() if full else FEWER))
-
-
-def task_suite(combination: venvs.Combination, full: bool):
-    with step(f"{TASK_TESTS} on {combination}"):
-        chosen = (*PYTEST, "-m", "not alone") if full else (*QUICK_PYTEST, *FEWER_OF_TASKS)
-        run(ensure_venv_of(combination), *chosen, TASK_TESTS)
+def full_suites(found: list[venvs.Combination]) -> Suites:
+    """The core suite on each combination, without what starts processes, and all tests of Django's tasks."""
+    core = (*QUICK_PYTEST, "-m", "not slow and not alone", "--ignore", TASK_TESTS, TESTS)
+    return {combination: [core, (*PYTEST, "-m", "not alone", TASK_TESTS)] for combination in found}
 
 
 def third_party():

@@ -6,13 +6,12 @@ import sys
 import pytest
 
 from tests.support import servers
-from tests.support.backends import FULL
 
 SIZES = ("--waiting", "20000", "--delayed", "20000", "--leased", "2000", "--queues", "100", "--lanes", "2000")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FULL, reason="takes minutes: DJQUEUE_FULL=1")
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["sqlite", "redis", "postgres", "mariadb"])
 def test_costs_do_not_grow_with_the_queue(kind):
     if kind != "sqlite" and (why := servers.missing(kind)):

@@ -12,9 +12,10 @@ from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.testing import eventually
 from tests.support.consumer import Gate, away, heard, message_for, serving
+from tests.support.notes import noted
 
-ran = []
-gate = Gate()
+ran = noted([])
+gate = noted(Gate())
 
 
 @queue_command(throttle=Throttle(2, 3600))

@@ -8,8 +8,9 @@ from djqueue import Consumer, Discard, queue_command
 from djqueue.consumer.counters import BOUNDS, LEASE_LOST, OTHER, Counters, Counts, Durations, SupervisedTotals, Totals
 from djqueue.testing import eventually
 from tests.support.consumer import Gate, heard, message_for, only, serving
+from tests.support.notes import noted
 
-gate = Gate()
+gate = noted(Gate())
 
 
 @queue_command

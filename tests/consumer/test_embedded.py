@@ -13,9 +13,10 @@ from djqueue.exceptions import InvalidQueueError
 from djqueue.registry import registry
 from djqueue.testing import eventually
 from tests.support.consumer import Gate, exit_code, only, serving
+from tests.support.notes import noted
 
-ran = []
-gate = Gate()
+ran = noted([])
+gate = noted(Gate())
 
 
 @queue_command

@@ -14,9 +14,10 @@ from djqueue import Consumer, current_message
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from tests.support.consumer import Gate, exit_code, heard, message_for, serving
+from tests.support.notes import noted
 
-ran = []
-gate = Gate()
+ran = noted([])
+gate = noted(Gate())
 
 
 @queue_command

@@ -20,11 +20,12 @@ from djqueue.running.executor import execute
 from djqueue.running.settle import settle
 from djqueue.testing import run_due, virtual_time
 from tests.support.consumer import heard, only
+from tests.support.notes import noted
 
 pytestmark = pytest.mark.backends("memory")
 
-ran: list = []
-told: dict[int, list] = {}
+ran: list = noted([])
+told: dict[int, list] = noted({})
 """What the next starts for a number raise."""
 
 

@@ -24,10 +24,11 @@ from djqueue.testing.patience import eventually
 from djqueue.utils import clock
 from tests.consumer.test_processes import FakeProcess
 from tests.support.consumer import Gate, away, serving
+from tests.support.notes import noted
 from tests.support.processes import until
 
 MEMORY = pytest.mark.backends("memory")
-gate = Gate()
+gate = noted(Gate())
 
 
 @queue_command

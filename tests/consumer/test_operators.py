@@ -24,8 +24,9 @@ from djqueue.utils import clock as boot_clock
 from tests.support.clock import Clock
 from tests.support.consumer import heard, only, serving
 from tests.support.fetcher import Bench
+from tests.support.notes import noted
 
-ran = []
+ran = noted([])
 MEMORY = pytest.mark.backends("memory")
 
 

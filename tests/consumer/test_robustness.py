@@ -22,8 +22,9 @@ from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.support.consumer import Gate, away, claim_one, exit_code, message_for, only, run_one, serving
 from tests.support.fetcher import Bench
+from tests.support.notes import noted
 
-ran = []
+ran = noted([])
 gates = {}
 
 

@@ -11,8 +11,9 @@ from djqueue.consumer.scheduler import LONGEST_PAUSE, Scheduler
 from djqueue.registry import registry
 from djqueue.testing import eventually, together
 from tests.support.consumer import away, only, run_one, serving
+from tests.support.notes import noted
 
-ran = []
+ran = noted([])
 
 
 class Clock:

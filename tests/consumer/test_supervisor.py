@@ -25,12 +25,13 @@ from djqueue.utils import tell
 from tests.support.backends import ACROSS
 from tests.support.consumer import Gate, exit_code, serving
 from tests.support.fetcher import Bench
+from tests.support.notes import noted
 
 MEMORY = pytest.mark.backends("memory")
 EVERY = pytest.mark.backends(*ACROSS)
 dies = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-ran, actions = [], []
-gate, seen = Gate(), threading.Event()
+ran, actions = noted([]), []
+gate, seen = noted(Gate()), threading.Event()
 
 
 @queue_command

@@ -73,7 +73,7 @@ class Supervisord:
         self.process.wait(STOP_WAIT + 10)
 
 
-@pytest.fixture(params=[1, 2], ids=["one", "two"])
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.full), 2], ids=["one", "two"])
 def supervisord(request, site, settings):
     installed = [*django_settings.INSTALLED_APPS, "tests.supervised"]
     site.settings = {"INSTALLED_APPS": installed}

@@ -12,12 +12,13 @@ from djqueue.testing import eventually
 from tests.support.backends import FULL
 from tests.support.consumer import Gate, heard, message_for, serving
 from tests.support.fetcher import ticked
+from tests.support.notes import noted
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
-ran = []
-once = set()
-gate = Gate()
+ran = noted([])
+once = noted(set())
+gate = noted(Gate())
 
 
 def by_user(user, *_):

@@ -17,11 +17,6 @@ from tests.support.processes import ROOT, Process, until
 from tests.support.server_process import children_of, is_running
 
 PROJECT = ROOT / "example_project"
-SERVERS = [
-    pytest.param("", id="sqlite"),
-    pytest.param("redis", id="redis", marks=pytest.mark.server("redis")),
-    pytest.param("postgres", id="postgres", marks=pytest.mark.server("postgres")),
-]
 THUMBNAIL = re.compile(r"^ +(?:small|medium|large) +\d+ × \d+ +\d+ bytes +(?P<path>\S+)$", re.MULTILINE)
 
 pytest.importorskip("PIL", reason="the example project needs Pillow")
@@ -32,6 +27,16 @@ def address_of(queue: str) -> str:
     if queue == "redis":
         return f"{redis_url()}/{32 + worker_number()}"
     return servers.address(queue) if queue else ""
+
+
+def on_each(push: str):
+    """Run a test with the queue in SQLite and on each server; on a push on one of them."""
+    params = []
+    for queue in ("sqlite", "redis", "postgres"):
+        marks = [pytest.mark.server(queue)] if queue != "sqlite" else []
+        marks += [pytest.mark.full] if queue != push else []
+        params.append(pytest.param("" if queue == "sqlite" else queue, id=queue, marks=marks))
+    return pytest.mark.parametrize("queue", params)
 
 
 @pytest.fixture
@@ -67,7 +72,7 @@ def test_the_sites_own_tests_pass(start):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("queue", SERVERS)
+@on_each(push="redis")  # and by `make demo` in SQLite
 def test_the_demo_at_one_go(start, queue):
     for _ in range(2 if not queue else 1):  # a second run starts afresh
         demo = start("demo.py", "--once", queue=queue)
@@ -118,7 +123,9 @@ def test_a_python_without_django_is_told_which_to_use():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda signum: signum.name)
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)], ids=lambda signum: signum.name
+)
 def test_the_demo_stops_both_processes(start, signum):
     demo = start("demo.py", "--port", 0)
     address = demo.wait_for("The gallery:").split()[-1]
@@ -144,7 +151,7 @@ def test_nothing_of_a_killed_demo_is_left(start):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("queue", SERVERS)
+@on_each(push="postgres")
 def test_to_8_killed_workers_lose_nothing(start, queue):
     """TO-8, TO-14: whoever is killed, every item ends in done, and the counts say so."""
     address = ["--queue", address_of(queue)] if queue else []

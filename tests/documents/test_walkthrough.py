@@ -8,7 +8,6 @@ import pytest
 
 from tests.dashboard.windows import Window
 from tests.support import browser, screenshots
-from tests.support.backends import FULL
 from tests.support.demo import demo, log_in
 from tests.support.processes import ROOT
 from tests.support.screenshots import keep
@@ -28,7 +27,7 @@ while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (FULL or screenshots.WRITE), reason="waits until a killed consumer is gone: DJQUEUE_FULL=1")
+@pytest.mark.full
 def test_a_person_finds_it_all():
     browser.demand()
     with TemporaryDirectory(prefix="gallery-") as name:

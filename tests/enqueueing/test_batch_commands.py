@@ -33,6 +33,7 @@ from djqueue.flow import limits
 from djqueue.testing import eventually, memory_queues, run_due
 from tests.support.backends import FULL
 from tests.support.consumer import Gate, heard, message_for, only, run_one, serving
+from tests.support.notes import noted
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -42,7 +43,7 @@ MEMORY = pytest.mark.backends("memory")
 
 MEGABYTE = "x" * 1_000_000
 
-told = []
+told = noted([])
 lives = []
 gates = {}
 lock = threading.Lock()

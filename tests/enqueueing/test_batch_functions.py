@@ -10,12 +10,13 @@ from djqueue.registry import registry
 from djqueue.testing import crash_at, eventually, run_due
 from tests.support.backends import FULL
 from tests.support.consumer import Gate, heard, run_one, serving
+from tests.support.notes import noted
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
-batches = []
-fail = {}
-gate = Gate()
+batches = noted([])
+fail = noted({})
+gate = noted(Gate())
 
 
 def known(items):

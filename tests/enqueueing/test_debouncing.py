@@ -24,6 +24,7 @@ from tests.app.models import Thing
 from tests.support.backends import ON_SQS, WITH_SQS
 from tests.support.consumer import can_look, claim_one, is_delayed, only, run_one, serving
 from tests.support.database import elsewhere, rolled_back
+from tests.support.notes import noted
 
 DATABASES = ("sqlite", "postgres", "mariadb")
 LONG = 60.0
@@ -35,8 +36,8 @@ ROUNDED = 0.001
 STEP = 2.0
 """Seconds that the calls of one test may take on a busy machine."""
 
-ran = []
-asked = []
+ran = noted([])
+asked = noted([])
 
 
 @queue_command(debounce=LONG)

@@ -16,11 +16,12 @@ from djqueue.running.context import open_entry
 from djqueue.testing.patience import eventually, together
 from tests.support.consumer import heard, run_one, serving
 from tests.support.database import rolled_back
+from tests.support.notes import noted
 
 LONG = 60.0
 """Seconds of a window that no test outlasts."""
 
-ran = []
+ran = noted([])
 
 
 def joined(waits, new):

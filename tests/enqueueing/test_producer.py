@@ -18,8 +18,9 @@ from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, M
 from djqueue.messages.envelope import new_id
 from tests.app.models import Thing
 from tests.support.consumer import claim_one, heard, run_one
+from tests.support.notes import noted
 
-ran = []
+ran = noted([])
 
 
 @queue_command

@@ -14,10 +14,11 @@ from djqueue.exceptions import EncodeError, PartialEnqueueError
 from tests.app.models import Thing
 from tests.support.consumer import away, claim_one, heard, run_one
 from tests.support.database import elsewhere, rolled_back
+from tests.support.notes import noted
 
 DATABASES = ("sqlite", "postgres", "mariadb")
 OTHERS = ("memory", "redis", "redis-blocking")
-ran = []
+ran = noted([])
 
 
 @queue_command

@@ -15,13 +15,14 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.testing.patience import eventually, together
 from tests.support.consumer import claim_one, heard, run_one, serving
 from tests.support.database import rolled_back
+from tests.support.notes import noted
 
 LONG = 60.0
 """Seconds that no test outlasts."""
 SHORT = 0.8
 """Seconds that are meant to end."""
 
-ran = []
+ran = noted([])
 
 
 @queue_command(unique=True)

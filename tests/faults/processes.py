@@ -15,13 +15,6 @@ from tests.support.backends import FULL
 from tests.support.processes import Process, Site, until
 
 PATIENCE = 300.0 if FULL else 60.0
-STORES = ("sqlite", "postgres", "redis", *(["mariadb", "redis-blocking"] if FULL else []))
-KILLED = tuple(dict.fromkeys([*STORES, "mariadb"]))
-"""Where consumers are killed; all the other hardships are seen on MariaDB in the full size only."""
-OF_EACH_KIND = STORES if FULL else ("sqlite", "redis")
-"""Where it is seen what a consumer and its processes do whatever the store: in the small size on one of each kind."""
-LANED = STORES if FULL else ("postgres", "redis")
-"""Where lanes are seen with processes that are killed: in the small size on one of each kind."""
 UP = "; queues: "
 """What a consumer says once it is about to begin."""
 

@@ -9,7 +9,8 @@ import pytest
 
 from djqueue import queues
 from tests.faults import ledger
-from tests.faults.processes import PATIENCE, STORES, at_rest, full, seeded
+from tests.faults.processes import PATIENCE, at_rest, full, seeded
+from tests.faults.stores import STORES
 from tests.faults.storm.commands import WINDOW, gust
 from tests.faults.storm.management.commands.blow import blow
 from tests.support.consumer import only, serving

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.faults.commands import hold, work
-from tests.faults.processes import KILLED, PATIENCE, assert_done, full, seeded
+from tests.faults.processes import PATIENCE, assert_done, full, seeded
+from tests.faults.stores import STORES
 
 pytestmark = pytest.mark.slow
 THREADS = 4
@@ -15,7 +16,7 @@ def send(count, chance, longest):
     return [result.id for result in work.enqueue_many([(chance.uniform(0, longest),) for _ in range(count)])]
 
 
-@pytest.mark.backends(*KILLED)
+@pytest.mark.backends(*STORES)
 def test_three_consumers_run_each_message_exactly_once_dj19(consumers):
     """DJ-19, TO-13, TO-14: 3 processes of 4 threads, each with a reaper of its own."""
     consumers.start_many(3, "-t", THREADS, "--lease", 10)
@@ -27,7 +28,7 @@ def test_three_consumers_run_each_message_exactly_once_dj19(consumers):
     assert consumers.stop() == [0, 0, 0]
 
 
-@pytest.mark.backends(*KILLED)
+@pytest.mark.backends(*STORES)
 def test_kill9_loses_nothing_and_repeats_little_dj15_to8(consumers, tmp_path):
     """DJ-15, TO-6, TO-8: a consumer at work is killed again and again, and replaced.
 

@@ -5,7 +5,8 @@ from django.db import OperationalError, transaction
 
 from tests.app.models import Thing
 from tests.faults.commands import fork, lock_beside_a_child
-from tests.faults.processes import STORES, assert_done
+from tests.faults.processes import assert_done
+from tests.faults.stores import STORES
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,8 @@ from djqueue.backends.base import Entry
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
 from tests.faults.commands import work
-from tests.faults.processes import STORES, at_rest, full, seeded
+from tests.faults.processes import at_rest, full, seeded
+from tests.faults.stores import STORES
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,8 @@ from djqueue.backends.base import Entry
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
-from tests.faults.processes import LANED, full
+from tests.faults.processes import full
+from tests.faults.stores import STORES
 from tests.support.consumer import serving
 from tests.support.processes import until
 
@@ -36,7 +37,7 @@ KINDS = {
 def queue(backend, settings, private_server):
     """On a Redis of its own, as the server counts the commands of all."""
     settings.QUEUES = backend.queues()
-    if backend.id == "redis":
+    if backend.kind.server == "redis":
         settings.QUEUES["default"]["CONNECTION"] = private_server("redis").url
     return queues["default"]
 
@@ -88,7 +89,7 @@ def idle_cost(queue) -> tuple[int, float]:
     return min(count for count, _ in rounds), min(took for _, took in rounds)
 
 
-@pytest.mark.backends(*LANED)
+@pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_waits_for_its_lane_costs_an_idle_claim_nothing(queue, kind):
     """As many commands as with an empty queue, and, but for noise, as fast."""
@@ -107,7 +108,7 @@ def test_what_waits_for_its_lane_costs_an_idle_claim_nothing(queue, kind):
     assert took < 5 * quick + 0.1
 
 
-@pytest.mark.backends("memory", *LANED)
+@pytest.mark.backends("memory", *STORES)
 @pytest.mark.parametrize("kind", ["throttled by many keys", "blocked"])
 def test_a_consumer_beside_what_waits_looks_no_more_often_than_beside_nothing(queue, kind, monkeypatch):
     looks, exchange = [], type(queue).exchange

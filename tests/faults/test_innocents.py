@@ -9,7 +9,8 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import die_by_exit, work
-from tests.faults.processes import KILLED, STORES, at_rest, full, reasons, seeded, supervise
+from tests.faults.processes import at_rest, full, reasons, seeded, supervise
+from tests.faults.stores import STORES
 from tests.faults.witness.commands import start_once
 from tests.support.processes import until
 
@@ -49,7 +50,7 @@ def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(co
     assert consumers.stop() == [0]
 
 
-@pytest.mark.backends(*KILLED)
+@pytest.mark.backends(*STORES)
 def test_what_no_worker_had_begun_is_not_lost_though_it_was_claimed_for_a_free_one(consumers):
     """It may be lost not once; and when two consumers have died with it in hands it runs."""
     sent = start_once()
@@ -68,7 +69,7 @@ def mixed(chance) -> tuple[set[str], set[str]]:
     return guilty, innocent
 
 
-@pytest.mark.backends(*KILLED)
+@pytest.mark.backends(*STORES)
 def test_consumers_killed_again_and_again_cost_no_message(consumers):
     """As often as a message may be lost by default; of duplicates no more than were running, taking all kills together.
 

@@ -12,7 +12,8 @@ from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
 from djqueue.results import Result
 from tests.faults.commands import die_by_abort, fail, hold, never_end, open_files, tell_pid, wait_for_stop, work
-from tests.faults.processes import STORES, at_rest, reasons
+from tests.faults.processes import at_rest, reasons
+from tests.faults.stores import STORES
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow

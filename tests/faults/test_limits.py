@@ -24,7 +24,8 @@ from tests.faults.limits.commands import (
     succeed_with,
     talk,
 )
-from tests.faults.processes import OF_EACH_KIND, PATIENCE, STORES, at_rest, full, supervise
+from tests.faults.processes import PATIENCE, at_rest, full, supervise
+from tests.faults.stores import STORES
 from tests.support.backends import FULL
 from tests.support.processes import ROOT, Process, until
 
@@ -56,7 +57,7 @@ def sent() -> list[str] | None:
 # ---- memory
 
 
-@pytest.mark.backends(*OF_EACH_KIND)
+@pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("megabytes", [10, 25, 50, 100, 250] if FULL else [50])
 def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(consumers, megabytes):
     """Each goes on, or says 70, or dies: the work of others is run, and what comes then is run soon.
@@ -94,7 +95,7 @@ def test_what_a_failed_command_held_is_let_go_at_once(consumers):
 # ---- descriptors, streams, threads
 
 
-@pytest.mark.backends(*OF_EACH_KIND)
+@pytest.mark.backends(*STORES)
 def test_a_consumer_without_descriptors_says_so_and_ends(consumers):
     consumers.start("--lease", 2)
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 10))
@@ -106,7 +107,7 @@ def test_a_consumer_without_descriptors_says_so_and_ends(consumers):
     assert len(consumers.ledger.of("opens")) <= 2
 
 
-@pytest.mark.backends(*OF_EACH_KIND)
+@pytest.mark.backends(*STORES)
 def test_a_command_that_closes_the_standard_streams_costs_nothing_else(consumers):
     consumers.start("--lease", 2, "-t", 2)
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 5))
@@ -131,7 +132,7 @@ def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(co
     assert "failed" not in (tmp_path / "log").read_text()
 
 
-@pytest.mark.backends(*(STORES if FULL else ("redis",)))
+@pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("name", ["djqueue-fetcher", "djqueue-settler", "djqueue-heartbeat", "djqueue-reaper"])
 def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(consumers, name):
     """One after the other: what kills a thread while that logs its first end would leave the lock of the log taken."""

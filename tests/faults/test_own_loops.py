@@ -5,13 +5,14 @@ import pytest
 from tests.faults.commands import hold
 from tests.faults.ledger import now
 from tests.faults.processes import PATIENCE, Consumers
+from tests.faults.stores import STORES
 from tests.support.processes import until
 
 LEASE = 1.0
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
+@pytest.mark.backends(*STORES)
 def test_what_a_killed_loop_ran_is_run_by_another_loop_soon_after_its_lease(consumers: Consumers, gate):
     loops = {loop.pid: loop for loop in [consumers.site.start("run_loop", LEASE) for _ in range(2)]}
     for loop in loops.values():

@@ -9,8 +9,8 @@ from djqueue import Throttle, queues
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.failures import errors_of
 from tests.faults.commands import die, die_by_abort, die_by_exit, die_by_sigkill, work
-from tests.faults.processes import OF_EACH_KIND, PATIENCE, STORES, at_rest, reasons, supervise
-from tests.support.backends import FULL
+from tests.faults.processes import PATIENCE, at_rest, reasons, supervise
+from tests.faults.stores import STORES
 from tests.support.processes import ROOT, Process
 
 pytestmark = pytest.mark.slow
@@ -39,13 +39,13 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(cons
     assert consumers.stop() == [0]
 
 
-@pytest.mark.backends(*OF_EACH_KIND)
+@pytest.mark.backends(*STORES)
 def test_df21_what_kills_its_worker_ends_in_the_failed_queue_after_its_attempts(consumers):
     """DF-21: three starts that nobody reported, and one that raised does not count among them; its neighbours end."""
     ends_after_its_attempts(consumers, "after a failure", 1)
 
 
-@pytest.mark.backends(*(STORES if FULL else ("redis",)))
+@pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("how", ["exit", "abort"])
 def test_df21_however_it_kills_its_worker(consumers, how):
     """On each store in the full size: how a process ends is told by its parent, whatever the store."""
@@ -87,7 +87,7 @@ def test_what_is_throttled_and_kills_its_worker_takes_two_consumers_down_at_most
     assert consumers.stop() == [0]
 
 
-@pytest.mark.backends(*OF_EACH_KIND)
+@pytest.mark.backends(*STORES)
 def test_in_a_program_of_ones_own_it_runs_alone_and_takes_two_consumers_down_at_most(consumers):
     """Where no process of its own can be had: what was near it when it first killed is run, and lost once at most."""
     good = [result.id for result in work.enqueue_many([(200.0,)] * 20)]

@@ -12,8 +12,8 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, hold_the_gil_once, keep, work
-from tests.faults.processes import OF_EACH_KIND, STORES, assert_done, seeded
-from tests.support.backends import FULL
+from tests.faults.processes import assert_done, seeded
+from tests.faults.stores import STORES
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def all_gone(consumers):
     until(lambda: all(map(is_gone, pids)), PATIENCE)
 
 
-@pytest.mark.backends(*OF_EACH_KIND)
+@pytest.mark.backends(*STORES)
 def test_a_killed_process_is_started_again_and_what_it_ran_is_run(consumers):
     start(consumers, 2, "-t", 2, "--lease", 1)
     ids = set()
@@ -70,7 +70,7 @@ def test_a_killed_process_is_started_again_and_what_it_ran_is_run(consumers):
     all_gone(consumers)
 
 
-@pytest.mark.backends(*(STORES if FULL else ("redis",)))
+@pytest.mark.backends(*STORES)
 @pytest.mark.parametrize(
     ("count", "bound"), [(1, ("--max-messages", 60)), (2, ("--max-messages", 60)), (2, ("--max-age", 1))], ids=str
 )
@@ -122,7 +122,7 @@ def test_what_runs_in_a_replaced_process_may_end_whatever_the_grace(consumers, g
     assert consumers.stop() == [0]
 
 
-@pytest.mark.backends(*OF_EACH_KIND)
+@pytest.mark.backends(*STORES)
 def test_at_a_stop_all_processes_let_end_what_runs_and_start_nothing(consumers, gate):
     supervisor = start(consumers, 2, "-t", 2)
     hold.enqueue_many([(str(gate),)] * 6)
@@ -163,7 +163,7 @@ def test_a_ctrl_c_while_the_processes_start_ends_all_without_a_traceback(consume
     assert "Traceback" not in supervisor.output
 
 
-@pytest.mark.backends(*OF_EACH_KIND)
+@pytest.mark.backends(*STORES)
 def test_when_the_supervisor_is_killed_its_processes_stop_and_nothing_is_lost(consumers, gate):
     supervisor = start(consumers, 2, "-t", 1)
     ids = {result.id for result in hold.enqueue_many([(str(gate),)] * 3)}

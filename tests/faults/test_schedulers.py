@@ -7,7 +7,8 @@ import pytest
 
 from djqueue import queues, schedules
 from tests.faults import ledger
-from tests.faults.processes import FULL, STORES, at_rest
+from tests.faults.processes import at_rest
+from tests.faults.stores import STORES
 from tests.faults.timetable.commands import beat
 
 pytestmark = pytest.mark.slow
@@ -60,7 +61,7 @@ def tick_id(name, moment):
     return uuid.uuid5(uuid.NAMESPACE_URL, text).hex
 
 
-@pytest.mark.skipif(not FULL, reason="takes two real minutes: DJQUEUE_FULL=1")
+@pytest.mark.full
 @pytest.mark.backends("postgres", "redis-blocking")
 def test_three_consumers_keep_the_minutes_dj12(consumers):
     """DJ-12, with the clock on the wall."""

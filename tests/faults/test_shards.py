@@ -8,8 +8,9 @@ import pytest
 
 from djqueue import queues
 from tests.faults import ledger
-from tests.faults.processes import LANED, PATIENCE, assert_done, at_rest, full, seeded
+from tests.faults.processes import PATIENCE, assert_done, at_rest, full, seeded
 from tests.faults.shards.commands import step, step_alone, wait_for
+from tests.faults.stores import STORES
 from tests.faults.test_stopped_process import GONE
 from tests.support.processes import until
 
@@ -73,7 +74,7 @@ class Shards:
 
 
 @pytest.mark.timeout(full(300, 3600))
-@pytest.mark.backends(*LANED)
+@pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("command", [step, step_alone], ids=["runs", "alone"])
 def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(consumers, command):
     """SQ-1, SQ-2, SQ-9: per shard in order and one at a time; none lost, none run beside another of its shard."""
@@ -114,7 +115,7 @@ def moments_to_kill(consumers):
         until(lambda due=due: ledger.now() >= due)
 
 
-@pytest.mark.backends(*LANED)
+@pytest.mark.backends(*STORES)
 def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, gate):
     """SQ-9: in its order, and before anything that was enqueued since."""
     first = consumers.start("-t", 1, "--lease", 1)
@@ -133,7 +134,7 @@ def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, gate
     assert at_rest().failed == 0
 
 
-@pytest.mark.backends(*LANED)
+@pytest.mark.backends(*STORES)
 def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(consumers, freeze, gate):
     """SQ-10, SQ-12: stopped in the middle of a run, beyond its lease; another consumer does all of it meanwhile."""
     ids = [wait_for(1, str(gate)).id for _ in range(6)]

@@ -7,7 +7,8 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, work
-from tests.faults.processes import STORES, at_rest
+from tests.faults.processes import at_rest
+from tests.faults.stores import STORES
 from tests.support.backends import FULL
 from tests.support.processes import until
 

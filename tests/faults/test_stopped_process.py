@@ -7,7 +7,8 @@ import pytest
 
 from djqueue import queues
 from tests.faults.commands import hold, hold_and_fail_first, work
-from tests.faults.processes import STORES, at_rest
+from tests.faults.processes import at_rest
+from tests.faults.stores import STORES
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow

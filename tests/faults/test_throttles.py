@@ -11,7 +11,6 @@ import pytest
 from djqueue import queues
 from tests.faults.conftest import APPS, show
 from tests.faults.processes import full
-from tests.support.backends import FULL
 from tests.support.processes import until
 
 LIMIT, WINDOW = full(10, 50), full(0.4, 0.5)
@@ -19,7 +18,7 @@ WINDOWS = full(6, 120)
 ROUNDED = 1e-6
 """Seconds by which the sum of two moments may be rounded."""
 
-pytestmark = [pytest.mark.slow, pytest.mark.backends("redis", "postgres", *(["redis-blocking"] if FULL else []))]
+pytestmark = [pytest.mark.slow, pytest.mark.backends("redis", "postgres", "redis-blocking")]
 
 
 @pytest.fixture

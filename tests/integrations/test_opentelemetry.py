@@ -21,11 +21,12 @@ from djqueue.running.context import Control
 from djqueue.running.instruments import Instrument, instruments
 from djqueue.testing import eventually
 from tests.support.consumer import only, serving
+from tests.support.notes import noted
 
 provider, exporter = TracerProvider(), InMemorySpanExporter()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 tracer = provider.get_tracer("shop")
-seen = []
+seen = noted([])
 
 
 @queue_command(retry_on=[ConnectionError], backoff=0.001)

@@ -13,10 +13,11 @@ from djqueue.operations import messages
 from djqueue.results import Result
 from tests.management.test_operator_commands import TOY, failure, run, run_json
 from tests.support.consumer import away, run_one
+from tests.support.notes import noted
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
 MEMORY = pytest.mark.backends("memory")
-ran = []
+ran = noted([])
 
 
 @queue_command(describe=lambda order, **_: f"order {order}", sensitive=["address"], result_ttl=60)

@@ -6,9 +6,10 @@ from djqueue import crontab, operations, periodic_command, queue_command, schedu
 from djqueue.testing import run_due, virtual_time
 from tests.management.test_operator_commands import failure, run, run_json
 from tests.support.consumer import only, run_one
+from tests.support.notes import noted
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
-ran = []
+ran = noted([])
 
 
 @periodic_command(crontab(minute="0", hour="3"))

@@ -121,7 +121,7 @@ def test_what_runs_is_handed_back_and_run_by_the_new_child(site, process, code):
     assert process.wait() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.full)])
 def test_a_signal_to_the_parent_ends_both_and_hands_back_what_runs(site, process, number):
     put("hold")
     until(lambda: written(site) == ["old 1"])

@@ -14,8 +14,9 @@ from djqueue.running.executor import execute
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.consumer import claim_one, exit_code, heard, run_one, serving
+from tests.support.notes import noted
 
-ran = []
+ran = noted([])
 
 
 @queue_command

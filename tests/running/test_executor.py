@@ -18,8 +18,9 @@ from djqueue.registry import registry
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
 from tests.support.consumer import claim_one, heard, message_for, run_one
+from tests.support.notes import noted
 
-ran = []
+ran = noted([])
 
 
 @queue_command

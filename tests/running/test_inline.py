@@ -8,8 +8,9 @@ import pytest
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError
 from djqueue.running.context import current_message
+from tests.support.notes import noted
 
-ran = []
+ran = noted([])
 
 
 @queue_command

@@ -34,12 +34,13 @@ from tests.support.consumer import (
     run_one,
     run_when_due,
 )
+from tests.support.notes import noted
 
 EVERY = pytest.mark.backends(*ACROSS)
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 MEMORY = pytest.mark.backends("memory")
 ODD = "nul \x00, half a pair \ud800, \N{PILE OF POO}, a line\nand a 'quote'"
-ran = []
+ran = noted([])
 
 
 class Hiccup(Exception):
@@ -148,7 +149,7 @@ def speak(text, times=1):
     raise Hiccup(text * times)
 
 
-asked = []
+asked = noted([])
 
 
 def seventh(failures, exception):

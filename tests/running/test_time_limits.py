@@ -17,13 +17,14 @@ from djqueue.running.context import CurrentMessage
 from djqueue.testing import eventually
 from tests.support.backends import ACROSS, WITH_SQS
 from tests.support.consumer import Gate, can_look, exit_code, heard, run_one, serving
+from tests.support.notes import noted
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
 LIMIT = 0.1
 gates: dict[str, Gate] = {}
-seen = []
+seen = noted([])
 
 
 @queue_command(time_limit=LIMIT)

@@ -14,13 +14,14 @@ from djqueue.policies.policy import Policy
 from djqueue.running.settle import settle
 from tests.support.backends import ACROSS, WITH_SQS
 from tests.support.consumer import Recorder, can_look, claim_one, heard, run_one, serving
+from tests.support.notes import noted
 
 EVERY = pytest.mark.backends(*ACROSS)
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 MEMORY = pytest.mark.backends("memory")
 LIFE = ("claimed", "started", "completed", "expired", "retried", "failed", "discarded")
 SHORT = 0.05
-ran = []
+ran = noted([])
 
 
 class Hiccup(Exception):

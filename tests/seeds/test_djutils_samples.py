@@ -21,9 +21,10 @@ from djqueue.messages.failures import errors_of
 from djqueue.registry import registry
 from tests.app.models import Thing
 from tests.support.consumer import only
+from tests.support.notes import noted
 from tests.support.processes import ROOT, Process
 
-SENT: deque = deque()
+SENT: deque = noted(deque())
 """What the commands of these samples did; each test begins with none."""
 
 

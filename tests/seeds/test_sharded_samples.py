@@ -12,6 +12,7 @@ from django.db import connections
 from djqueue import BatchCommand, Consumer, Route, conf
 from tests.support.backends import FULL
 from tests.support.consumer import heard
+from tests.support.notes import noted
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
@@ -25,7 +26,7 @@ class NotifyRequest(NamedTuple):
     user_id: int
 
 
-batches: list[list[int]] = []
+batches: list[list[int]] = noted([])
 
 
 class NotifyHandler(BatchCommand):
@@ -88,7 +89,7 @@ class ParseEventRequest(NamedTuple):
     event: int
 
 
-ran: list = []
+ran: list = noted([])
 
 
 class ParseEventHandler(BatchCommand):

@@ -144,10 +144,15 @@ SERVED = tuple(id for id in EVERY if FULL or id != "memory")
 """The same, but for memory in the small size, where it keeps the contract under unittest."""
 
 
-def parametrise(metafunc):
-    """Give a test with the argument `backend` its backends, each with its marks."""
+def named(test) -> tuple[str, ...]:
+    """The backends of a test with the argument `backend`."""
+    marker = test.get_closest_marker("backends")
+    return marker.args if marker and marker.args else tuple(id for id, kind in KINDS.items() if kind.everywhere)
+
+
+def parametrise(metafunc, ids: tuple[str, ...]):
+    """Give a test with the argument `backend` these backends, each with its marks."""
     marker = metafunc.definition.get_closest_marker("backends")
-    ids = marker.args if marker and marker.args else tuple(id for id, kind in KINDS.items() if kind.everywhere)
     database = bool(marker and marker.kwargs.get("database"))
     params = [pytest.param(KINDS[id], id=id, marks=KINDS[id].marks(database)) for id in ids]
     metafunc.parametrize("backend", params, indirect=True)

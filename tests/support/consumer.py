@@ -209,24 +209,32 @@ class Gate:
 
     def __init__(self):
         self._news = threading.Condition()
-        self._open = False
+        self._opened = threading.Event()
         self.within = self.most = self.passed = 0
 
     def __call__(self) -> None:
         with self._news:
+            opened = self._opened
             self.within += 1
             self.most = max(self.most, self.within)
             self._news.notify_all()
-            opened = self._news.wait_for(lambda: self._open, PATIENCE)
-            self.within -= 1
-            self.passed += 1
-            self._news.notify_all()
-        assert opened, "the gate stayed shut"
+        is_open = opened.wait(PATIENCE)
+        with self._news:
+            if opened is self._opened:
+                self.within -= 1
+                self.passed += 1
+                self._news.notify_all()
+        assert is_open, "the gate stayed shut"
 
     def open(self) -> None:
+        self._opened.set()
+
+    def clear(self) -> None:
+        """Let those within go, and be as new for others."""
         with self._news:
-            self._open = True
-            self._news.notify_all()
+            self._opened.set()
+            self._opened = threading.Event()
+            self.within = self.most = self.passed = 0
 
     def await_within(self, count: int) -> None:
         """Wait until so many are within."""

@@ -48,18 +48,21 @@ class TestSQLite(ByConsumer, TransactionTestCase):
     kind = "sqlite"
 
 
+@pytest.mark.full
 @pytest.mark.server("postgres")
 class TestPostgreSQL(OnDjqueue, TransactionTestCase):
     kind = database = "postgres"
     databases = {"postgres"}
 
 
+@pytest.mark.full
 @pytest.mark.server("mariadb")
 class TestMariaDB(OnDjqueue, TransactionTestCase):
     kind = database = "mariadb"
     databases = {"mariadb"}
 
 
+@pytest.mark.full
 @pytest.mark.server("redis")
 class TestRedis(ByConsumer, TransactionTestCase):
     kind = "redis"

@@ -7,10 +7,11 @@ from djqueue import current_message, queues
 from djqueue.decorators import queue_command
 from djqueue.testing import assert_enqueued, crash_at, memory_queues, run_due, virtual_time
 from tests.support.consumer import heard
+from tests.support.notes import noted
 
 MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
-ran: list = []
+ran: list = noted([])
 
 
 @queue_command(result_ttl=60)

@@ -16,10 +16,11 @@ from djqueue.exceptions import CommandFailed, Discard
 from djqueue.testing import assert_enqueued, assert_not_enqueued, memory_queues, run_due
 from tests.app.models import Thing
 from tests.support.consumer import heard
+from tests.support.notes import noted
 
 MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
-done: list = []
+done: list = noted([])
 
 
 @queue_command

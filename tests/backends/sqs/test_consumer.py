@@ -13,11 +13,12 @@ from djqueue.testing.contract.steps import claim
 from tests.faults.commands import die_by_exit, work
 from tests.faults.processes import PATIENCE, Consumers
 from tests.support.consumer import Gate, heard, serving
+from tests.support.notes import noted
 from tests.support.processes import until
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")
 
-ran, gate = [], Gate()
+ran, gate = noted([]), noted(Gate())
 
 
 @queue_command
