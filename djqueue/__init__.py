@@ -71,8 +71,8 @@ __all__ = [
     "queues",
     "register_event_consumer",
     "register_metadata_producer_consumer",
-    "task",
 ]
+"""What ``from djqueue import *`` gives: not ``task``, which needs django-tasks on Django 5.2."""
 
 if TYPE_CHECKING:
     from djqueue.classes import PeriodicQueueCommand, QueueCommand, invoker
@@ -103,7 +103,7 @@ if TYPE_CHECKING:
     from djqueue.policies.outcomes import Backoff, RetryPolicy
     from djqueue.results import Cancelled, Result
     from djqueue.running.context import current_batch, current_message
-    from djqueue.tasks.declaring import task
+    from djqueue.tasks.declaring import task as task
     from djqueue.timetables import crontab
     from djqueue.wiring import queues
 

@@ -51,7 +51,7 @@ GONE_AFTER = 3.0
 """Seconds for which a message must have been nowhere before waiting ends: its result may come a moment later."""
 CONFIRMED_AFTER = 0.05
 """Seconds between two reads of the value of a message that is done: its store may have it a moment later."""
-RUNNING, UNKNOWN = "running", "unknown"
+RUNNING, REFUSED, UNKNOWN = "running", "refused", "unknown"
 
 
 class Cancelled(StrEnum):
@@ -118,7 +118,13 @@ class Result(Generic[R_co]):
         __lt__ = __gt__ = __le__ = __ge__ = __int__ = __float__ = __getitem__ = __iter__ = _as_value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Result, (self.id, self.command, self.queue_name, self.kept)
+        refused = (self.sending,) if self.enqueued is False else ()  # what is not sent yet is not told of when it is
+        return Result, (self.id, self.command, self.queue_name, self.kept, *refused)
+
+    def __repr__(self) -> str:
+        known = {"id": self.id, "command": self.command, "queue_name": self.queue_name, "kept": self.kept}
+        known |= {"enqueued": False} if self.enqueued is False else {}
+        return f"Result({', '.join(f'{name}={value!r}' for name, value in known.items())})"
 
     @property
     def enqueued(self) -> bool | None:
@@ -137,8 +143,11 @@ class Result(Generic[R_co]):
     def status(self) -> str:
         """``ready``, ``delayed``, ``running``, ``done``, ``failed``, ``expired``, ``discarded``, ``cancelled``.
 
-        Or ``unknown``: there is no such message, or it ended so long ago that QUEUE_HISTORY has no record of it.
+        Or ``refused``: it was not put, as another call counts for it, see :attr:`duplicate_of`. Or ``unknown``: there
+        is no such message, or it ended so long ago that QUEUE_HISTORY has no record of it.
         """
+        if self.enqueued is False:
+            return REFUSED
         try:
             end = self._end()
         except NoResult:  # there is a result, which cannot be read

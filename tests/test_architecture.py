@@ -71,7 +71,12 @@ def test_importing_djqueue_is_light():
     assert (HEAVY | {"croniter", "django", "djqueue.backends.base"}) & loaded == set()
 
 
-@pytest.mark.parametrize("name", djqueue.__all__)
+def test_a_star_import_needs_no_package_that_may_be_missing():
+    code = "import sys; sys.modules['django_tasks'] = None; from django.conf import settings; settings.configure()"
+    assert "djqueue.tasks" not in _loaded_by(f"{code}; from djqueue import *")
+
+
+@pytest.mark.parametrize("name", [*djqueue.__all__, "task"])
 def test_using_a_public_name_loads_no_server_and_no_model(name):
     loaded = _loaded_by(f"from django.conf import settings; settings.configure(); from djqueue import {name}")
     assert djqueue._HOMES[name] in loaded
@@ -101,7 +106,8 @@ def test_types_are_published_and_name_the_same_public_names():
         for node in ast.parse((PACKAGE / "__init__.py").read_text()).body
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
     ]
-    assert {alias.name for line in typed.body for alias in line.names} == set(djqueue.__all__)
+    names = {alias.name for line in typed.body for alias in line.names}
+    assert names == {*djqueue.__all__, "task"} == {*djqueue._HOMES}, "a star import leaves out task alone"
 
 
 def test_commands_is_the_name_of_the_users_modules():

@@ -209,7 +209,12 @@ def test_an_error_within_a_property_is_told_as_it_is():
         (lambda: paint.enqueue_many(5), "enqueue_many() takes a list of calls, as in [(1,), (2,)], not 5."),
         (lambda: paint.call("a", delay=5), "delay is an option: write paint.using(delay=5).enqueue(...)"),
         (lambda: paint("a", 2), "too many positional arguments. Call it as paint(picture)"),
-        (lambda: paint(pictur="a"), "missing a required argument: 'picture'. Call it as paint(picture)"),
+        (
+            lambda: paint(pictur="a"),
+            "unexpected argument 'pictur' (did you mean 'picture'?). Call it as paint(picture)",
+        ),
+        (lambda: paint(pic="a"), "unexpected argument 'pic' (did you mean 'picture'?). Call it as paint(picture)"),
+        (lambda: paint(), "missing a required argument: 'picture'. Call it as paint(picture)"),
         (lambda: schedules.add("x", paint, every=60), "Its arguments are given as args=(...) or kwargs={...}."),
         (lambda: MemoryQueue("q").complete("1"), "'1' is no lease: give the lease that the queue handed out, or a"),
         (lambda: RedisQueue(object(), "q"), "The name of a queue is a object: it comes first, RedisQueue("),

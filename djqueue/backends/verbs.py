@@ -71,6 +71,8 @@ class QueueVerbs:
     """What this backend can do, of :data:`FEATURES`. Commands that need another feature are refused."""
     options: frozenset[str] = frozenset()
     """The names (upper case) that this class takes in ``OPTIONS``, beside the options of every queue."""
+    async_unsafe = False
+    """Whether a call is refused in the thread of an event loop; of a queue in a database Django itself refuses it."""
     on_commit: str | None = "default"
     """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
     notifies: bool = False

@@ -39,6 +39,8 @@ MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: th
 
 OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
 FRESH = 0.5  # seconds for which a look at the schedules is taken as current when one of them is due
+FIRST_SEEN = b" first seen"
+"""Behind the moment in the fact of a schedule that has had no tick yet: it begins then."""
 NEVER, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 ATTENTIVE = timedelta(seconds=10)  # a scheduler that looked within this time has missed nothing
 _TO_THE_MINUTE, _TO_THE_MICROSECOND = "%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -49,6 +51,12 @@ IsPaused = Callable[[BaseQueue, str], bool]
 """Whether operators have paused the schedule of a name in a queue."""
 Now = Callable[[BaseQueue], datetime]
 """The time by the clock of the store of a queue, which is asked once in a tick."""
+
+
+def last_of(kept: bytes) -> tuple[datetime, bool]:
+    """The moment in the fact of a schedule, and whether it was a tick. Raises ValueError or OverflowError."""
+    text = kept.removesuffix(FIRST_SEEN)
+    return datetime.fromisoformat(text.decode()).astimezone(UTC), text == kept
 
 
 def local(moment: datetime) -> datetime:
@@ -198,15 +206,16 @@ class Tracker:
     def _read(self, kept: bytes, queue: BaseQueue, now: datetime) -> datetime:
         """The last tick as the store has it; now, and an error in the log, if that cannot be read."""
         try:
-            return datetime.fromisoformat(kept.decode()).astimezone(UTC)
+            return last_of(kept)[0]
         except (ValueError, OverflowError):
             text = "The last tick of %s cannot be read, so it begins now: %.100r"
             tell(logger, logging.ERROR, text, self.name, kept)
-            self._remember(queue, now)
+            self._remember(queue, now, FIRST_SEEN)
             return now
 
-    def _remember(self, queue: BaseQueue, tick: datetime) -> None:
-        queue.store.put(self.key, tick.isoformat().encode(), self._keep_for)
+    def _remember(self, queue: BaseQueue, moment: datetime, mark: bytes = b"") -> None:
+        """Keep the last tick, or with a mark when it was first seen."""
+        queue.store.put(self.key, moment.isoformat().encode() + mark, self._keep_for)
 
     def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
         raise NotImplementedError
@@ -262,7 +271,7 @@ class PeriodicPlan(Tracker):
         kept = queue.store.get(self.key)
         if kept is not None:
             return self._read(kept, queue, now)
-        self._remember(queue, now)
+        self._remember(queue, now, FIRST_SEEN)
         return now
 
 

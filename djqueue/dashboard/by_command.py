@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from glob import escape
 from typing import NamedTuple
 
@@ -14,11 +15,12 @@ from djqueue.dashboard import plots
 from djqueue.dashboard.plots import COUNTS, TIMES, Plot, Series
 from djqueue.dashboard.seeing import able, left_out, pause_of
 from djqueue.dashboard.site import Site
-from djqueue.management.tables import number, told
-from djqueue.operations import pauses, rates
-from djqueue.operations.rates import DAY, HOUR, CommandRates, Point
+from djqueue.management.tables import number, of_each
+from djqueue.operations.pausing import pauses_of
+from djqueue.operations.rates import DAY, HOUR, CommandRates, Point, rates_in
 from djqueue.registry import registry
 from djqueue.running.pauses import COMMAND, Pause
+from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import short_names
 
 MOST_SHOWN = 100
@@ -45,13 +47,14 @@ class Row(NamedTuple):
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     queues, others = able("facts")
     period = DAY if request.GET.get("period") == DAY else HOUR
-    with told():
-        rows = [*_rows(queues, _known(), period)]
+    known, paused, problems = _known(queues)
+    rows = [*_rows(queues, known, paused, period)]
     context = {
         "period": period,
         "periods": (HOUR, DAY),
         "rows": rows[:MOST_SHOWN],
         "more": max(0, len(rows) - MOST_SHOWN),
+        "problems": problems,
         "left_out": left_out(others, "facts"),
     }
     return site.show(request, "by_command", context)
@@ -60,31 +63,40 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
 def one(site: Site, request: HttpRequest) -> HttpResponse:
     """A command in a queue, with plots of its counts, of how long it ran, and of how long its messages waited."""
     alias, name = request.GET.get("queue", ""), request.GET.get("command", "")
-    with told():
-        known = _known(escape(name))
+    known, _, problems = _known(able("facts")[0], escape(name))
     found = {period: known[period].get((alias, name)) for period in (HOUR, DAY)}
     context = {
         "queue": alias,
         "command": name,
         "periods": [(period, counted, _plots(counted)) for period, counted in found.items() if counted],
+        "problems": problems,
     }
     return site.show(request, "command", context, f"Command {name}", status=200 if any(found.values()) else 404)
 
 
-def _known(command: str | None = None) -> Known:
-    """Of all commands, or of those of a name."""
-    return {
-        period: {(one.queue, one.command): one for one in rates(command=command, period=period)}
-        for period in (HOUR, DAY)
-    }
+def _known(queues: Sequence[BaseQueue], command: str | None = None) -> tuple[Known, list[Pause], list[str]]:
+    """What was counted of all commands, or of those of a name; what is paused; and what is wrong with some stores."""
+    stores = {shared.queues[0]: shared for shared in shared_stores(queues)}
+    known: Known = {HOUR: {}, DAY: {}}
+    paused, problems = of_each(stores, lambda queue: pauses_of(stores[queue]))
+    for period in known:
+        found, more = of_each(stores, partial(_counted, stores, command, period))
+        known[period] |= {(one.queue, one.command): one for one in found}
+        problems += more
+    return known, paused, [*dict.fromkeys(problems)]
 
 
-def _rows(queues: Sequence[BaseQueue], known: Known, period: str) -> Iterator[Row]:
+def _counted(
+    stores: Mapping[BaseQueue, Shared], command: str | None, period: str, queue: BaseQueue
+) -> list[CommandRates]:
+    return rates_in([stores[queue]], command, period)
+
+
+def _rows(queues: Sequence[BaseQueue], known: Known, paused: Sequence[Pause], period: str) -> Iterator[Row]:
     """The commands that ran, those first that did most, and those that are declared."""
     by_alias = {queue.alias: queue for queue in queues}
     declared = sorted((one.policy.queue_name, one.name) for one in registry)
     keys = [key for key in dict.fromkeys([*known[period], *known[DAY], *declared]) if key[0] in by_alias]
-    paused = pauses(by_alias) if by_alias else []
     names = short_names({name for _, name in keys})
     for alias, name in keys:
         hour, day, chosen = (known[one].get((alias, name)) for one in (HOUR, DAY, period))

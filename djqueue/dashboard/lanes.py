@@ -11,8 +11,8 @@ from djqueue.backends.base import Entry
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
-from djqueue.management.tables import asking
-from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, head_of, lanes_of
+from djqueue.management.tables import asking, of_each
+from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, RETRY, Lane, first_in, lanes_of, why_scheduled
 
 MOST_LOOKED_AT = 1_000
 """Lanes of a queue that are looked at."""
@@ -26,33 +26,33 @@ class Row(NamedTuple):
 
     lane: Lane
     head: Entry | None
+    why: str = ""
+    """Why a scheduled lane waits: retry, gathers or throttled."""
 
     @property
-    def is_retried(self) -> bool:
-        """Whether the lane waits for the retry of its first message, and not for its throttle."""
-        return self.head is not None and self.head.attempts > 0
+    def can_be_resumed(self) -> bool:
+        """Whether an operator holds it, or its first message: what a rate or a batch holds cannot be let go."""
+        return self.lane.state == PAUSED or self.why == RETRY
 
     @property
     def can_be_skipped(self) -> bool:
-        """Whether its first message holds it up, and not its throttle."""
-        return self.head is not None and (self.lane.state == PAUSED or self.is_retried)
+        """Whether its first message holds it up."""
+        return self.head is not None and self.can_be_resumed
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     queues, others = able("lanes")
-    name, found, capped = request.GET.get("name", "").strip(), [], []
-    for queue in queues:
-        with asking(queue):
-            looked_at = list(islice(lanes_of(queue), MOST_LOOKED_AT))
-        capped += [queue.alias] if len(looked_at) == MOST_LOOKED_AT else []
-        found += [lane for lane in looked_at if name in lane.record.name]
-    found.sort(key=_place)
+    name = request.GET.get("name", "").strip()
+    looked_at, problems = of_each(queues, lambda queue: [(queue, [*islice(lanes_of(queue), MOST_LOOKED_AT)])])
+    capped = [queue.alias for queue, lanes in looked_at if len(lanes) == MOST_LOOKED_AT]
+    found = sorted((one for _, lanes in looked_at for one in lanes if name in one.record.name), key=_place)
     context = {
         "name": name,
         "rows": [_row(lane) for lane in found[:MOST_SHOWN]],
         "more": max(0, len(found) - MOST_SHOWN),
         "capped": ", ".join(capped),
         "most": MOST_LOOKED_AT,
+        "problems": problems,
         "left_out": left_out(others, "lanes"),
     }
     return site.show(request, "lanes", context)
@@ -62,7 +62,9 @@ def _row(lane: Lane) -> Row:
     if lane.state not in (LANE_SCHEDULED, PAUSED):
         return Row(lane, None)
     with asking(lane.queue):
-        return Row(lane, head_of(lane.queue, lane.record.name))
+        first = first_in(lane.queue, lane.record.name)
+    why = why_scheduled(lane.record, first) if lane.state == LANE_SCHEDULED else ""
+    return Row(lane, None if first is None else first.entry, why)
 
 
 def _place(lane: Lane) -> tuple[int, int, str]:

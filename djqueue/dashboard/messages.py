@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django.core.management.base import CommandError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from djqueue.backends.base import BaseQueue
@@ -14,12 +13,14 @@ from djqueue.dashboard.seeing import able, every, left_out
 from djqueue.dashboard.selecting import Asked, asked, position_in, written
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import NoResult
-from djqueue.management.tables import NONE, told
+from djqueue.management.tables import NONE, of_each, told
 from djqueue.messages.failures import errors_of
-from djqueue.operations import actions, explaining, paging
+from djqueue.operations import explaining, paging
 from djqueue.operations.actions import Action
+from djqueue.operations.explaining import Explanation, Reason
 from djqueue.operations.failed import call_of, short_ids
 from djqueue.operations.messages import RUNNING, STATES, Message, find_message
+from djqueue.operations.unknown import NOT_BEGUN
 from djqueue.registry import registry
 from djqueue.running.describing import result_of
 from djqueue.running.history import Ended, ended_of
@@ -41,20 +42,16 @@ class Row(NamedTuple):
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     wanted = asked(request.GET)
     whole = wanted.given.get("id", "")
-    try:
-        with told():
-            one = _with_id(wanted.selection.queues, whole) if whole else None
-            found = paging.page(wanted.selection, position_in(request.GET.get("after", "")))
-    except CommandError as error:  # another queue can still be chosen
-        wanted.problems.append(str(error))
-        one, found = None, paging.Page([], None, 0)
-    if one is not None:
+    whole_ones, _ = of_each(wanted.selection.queues if whole else [], lambda queue: [find_message(queue, whole)])
+    for one in filter(None, whole_ones):
         return HttpResponseRedirect(site.url("message", queue=one.queue, id=one.id))
+    reachable, problems = of_each(wanted.selection.queues, lambda queue: [queue] if queue.now() else [])
+    wanted.problems.extend(problems)  # the others are shown
+    selection = wanted.selection._replace(queues=reachable)
+    begin = None if problems else position_in(request.GET.get("after", ""))  # which counts the queues
+    with told():
+        found = paging.page(selection, begin)
     return site.show(request, "messages", _list(site, request, wanted, found))
-
-
-def _with_id(queues: Sequence[BaseQueue], id: str) -> Message | None:
-    return next((one for queue in queues if (one := find_message(queue, id)) is not None), None)
 
 
 def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -> dict[str, Any]:
@@ -87,18 +84,26 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     id, alias = request.GET.get("id", ""), request.GET.get("queue", "")
     queues = sorted(every(), key=lambda queue: queue.alias != alias)  # it may have been moved
     with told():
-        found = _with_id([queue for queue in queues if "inspect" in queue.features], id)
-        explained = explaining.explain_message(all_queues[found.queue], found) if found else explaining.explain(id)
+        found, explained = explaining.look_up(id, queues)
         queue = all_queues[explained.queue] if explained.queue else None
         ended = None if found or queue is None else ended_of(queue, id)
-        did = [action for action in actions([queue.alias] if queue else None) if id and id in action.what]
-    context = {"id": id, "message": found, "explained": explained, "ended": ended, "did": did}
+        did = explaining.acts_on(id, queues if queue is None else [queue])
+    context = {"id": id, "message": found, "reasons": _reasons(explained), "queue": explained.queue, "ended": ended}
     if queue and found:
         context |= _known(site, request, queue, found)
     if queue and ended and site.may(request, "view_arguments"):
         context["returned"] = ended.value or _result(queue, id, ended)
-    context["events"] = _events(found, ended, did)
+    context["events"] = _events(found, ended, did, explaining.began(queue, found) if queue and found else 0.0)
     return site.show(request, "message", context, f"Message {id}", status=200 if queue or did else 404)
+
+
+WITH_A_BUTTON = ("due", "failed", "postponed", "retry")
+"""The kinds of reasons for whose advice the page has a button: it needs no command line."""
+
+
+def _reasons(explained: Explanation) -> list[Reason]:
+    """The reasons, with advice where the page has no button for it."""
+    return [one._replace(advice="") if one.kind in WITH_A_BUTTON else one for one in explained.reasons]
 
 
 def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -> dict[str, Any]:
@@ -143,7 +148,13 @@ class Attempt(NamedTuple):
     @property
     def words(self) -> str:
         """What happened."""
-        return f"attempt {self.number} failed{f' in {self.where}' if self.where else ''}: {self.reason}"
+        what = "could not be begun" if self.reason.startswith(NOT_BEGUN) else f"attempt {self.number} failed"
+        return f"{what}{f' in {self.where}' if self.where else ''}: {self.reason}"
+
+    @property
+    def title(self) -> str:
+        """The same, without where."""
+        return self.reason if self.reason.startswith(NOT_BEGUN) else f"Attempt {self.number}: {self.reason}"
 
 
 def _attempts(found: Message) -> list[Attempt]:
@@ -164,14 +175,15 @@ class Event(NamedTuple):
     text: str
 
 
-def _events(found: Message | None, ended: Ended | None, did: Sequence[Action]) -> list[Event]:
+def _events(found: Message | None, ended: Ended | None, did: Sequence[Action], began: float) -> list[Event]:
     """What is known to have happened to a message, in that order."""
     events = [Event(action.at, f"{action.action} by {action.by}") for action in did]
     if found is not None:
         events.append(Event(found.created, "enqueued"))
         events += [Event(one.at, one.words) for one in _attempts(found)]
+        events += [Event(began, f"attempt {found.attempts} began in {found.consumer}")] if began else []
     if ended is not None:
-        began = f"attempt {ended.attempts} began" + (f" in {ended.worker}" if ended.worker else "")
+        words = f"attempt {ended.attempts} began" + (f" in {ended.worker}" if ended.worker else "")
         events += [Event(ended.enqueued, "enqueued"), Event(ended.ended, f"ended: {ended.status}")]
-        events += [Event(ended.began, began)] if ended.seconds else []
+        events += [Event(ended.began, words)] if ended.seconds else []
     return sorted((one for one in events if one.at), key=lambda event: event.at)

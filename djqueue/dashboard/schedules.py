@@ -12,7 +12,7 @@ from djqueue.dashboard.forms import is_repeated
 from djqueue.dashboard.schedule_form import ScheduleForm
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
-from djqueue.management.tables import told
+from djqueue.management.tables import of_each, told
 from djqueue.operations.schedules import known_schedules, refuse_declared, seen
 from djqueue.registry import registry
 from djqueue.schedules import Schedule, named
@@ -25,11 +25,13 @@ MOST_NAMED = 500
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     name = request.GET.get("name", "").strip()
+    known, problems = of_each([all_queues[alias] for alias in all_queues], lambda queue: known_schedules([queue]))
+    found = [one for one in known if name.casefold() in one.name.casefold()]
+    found.sort(key=lambda one: (one.next or inf, one.name))
     with told():
-        found = [one for one in known_schedules() if name.casefold() in one.name.casefold()]
-        found.sort(key=lambda one: (one.next or inf, one.name))
         shown = seen(found[:MOST_SHOWN])
-    context = {"name": name, "schedules": shown, "more": max(0, len(found) - MOST_SHOWN)}
+    more = max(0, len(found) - MOST_SHOWN)
+    context = {"name": name, "schedules": shown, "more": more, "problems": problems}
     return site.show(request, "schedules", context)
 
 

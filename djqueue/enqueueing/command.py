@@ -13,7 +13,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.producer import Call
-from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive
+from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive, unexpected
 from djqueue.exceptions import EncodeError, MessageTooLarge, StoreError
 from djqueue.hints import answering
 from djqueue.messages.codecs import Arguments
@@ -231,8 +231,8 @@ class Command(Generic[P, R]):
             error.add_note(f"In a call of {self.name}.")
             raise
         except SynchronousOnlyOperation as error:
-            error.add_note(f"In a call of {self.name}. In async code: await {self.__name__}.aenqueue(...)")
-            raise
+            text = f"{self.name} is called in async code, where it would block the event loop"
+            raise SynchronousOnlyOperation(f"{text}: await {self.__name__}.aenqueue(...)") from error
 
     @staticmethod
     def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
@@ -243,7 +243,8 @@ class Command(Generic[P, R]):
             self.bind((args, kwargs))
         except TypeError as error:
             hint = misplaced(self.__name__, self._signature.parameters, kwargs)
-            raise TypeError(f"{self.name}: {error}{hint or f'. Call it as {self._written()}'}") from None
+            why = unexpected(self._signature.parameters, kwargs) or str(error)
+            raise TypeError(f"{self.name}: {why}{hint or f'. Call it as {self._written()}'}") from None
 
     def _unbound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments, if the function cannot take them at all; otherwise none."""

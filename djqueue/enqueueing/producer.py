@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
 from django.dispatch import Signal
+from django.utils.asyncio import async_unsafe
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, DebounceGuard, Entry, Guard, OnceGuard, UniqueGuard
@@ -103,7 +104,10 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
     queue = queues[calls[0][1].queue_name]
     pending = _pending_calls(command, calls, queue)
     _refuse_too_many(queue, command, pending)
-    if conf.get("QUEUE_ALWAYS_EAGER"):
+    is_eager = conf.get("QUEUE_ALWAYS_EAGER")
+    if queue.async_unsafe and not is_eager:
+        _refuse_event_loop()
+    if is_eager:
         for pending_call in pending:
             run_inline(queue, pending_call.entry, command, pending_call.policy)
             pending_call.sending.accepted = True
@@ -116,6 +120,11 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
         except StoreError as error:
             raise error.of_queue(queue.alias) from None
     return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in pending]
+
+
+@async_unsafe("")
+def _refuse_event_loop() -> None:
+    """Raises SynchronousOnlyOperation in the thread of an event loop, as Django does for its databases."""
 
 
 def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard, id: str) -> bool:

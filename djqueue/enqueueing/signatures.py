@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from djqueue.hints import hint
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import OPTIONS
 from djqueue.policies.policy import Policy
-from djqueue.utils import as_asked, near_and_all
+from djqueue.utils import as_asked, near_and_all, nearest
 
 ASKED = frozenset({"concurrency", "debounce", "describe", "key", "shard", "throttle", "unique"})
 """The options that have a function of a call's arguments."""
@@ -100,6 +100,25 @@ def refuse_unknown_sensitive(name: str, signature: inspect.Signature, policy: Po
         if one not in parameters:
             hint = near_and_all(one, parameters)
             raise ValueError(f"{name}: sensitive names {one!r}, which is no parameter; {hint}")
+
+
+def unexpected(parameters: Mapping[str, inspect.Parameter], kwargs: Mapping[str, Any]) -> str:
+    """The first argument of a call that is of no parameter, with the parameter that was probably meant; "" if none is.
+
+    ``inspect`` names what is missing first, though that is what was given under another name.
+    """
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return ""
+    for name in kwargs:
+        if name not in parameters:
+            meant = nearest(name, set(parameters) - set(kwargs)) or _begun_with(name, set(parameters) - set(kwargs))
+            return f"got an unexpected argument {name!r}{f' (did you mean {meant!r}?)' if meant else ''}"
+    return ""
+
+
+def _begun_with(name: str, parameters: Collection[str]) -> str | None:
+    alike = [one for one in parameters if one.startswith(name) or name.startswith(one)]
+    return alike[0] if len(alike) == 1 else None
 
 
 def misplaced(command: str, parameters: Container[str], kwargs: Mapping[str, Any], verb: str = "enqueue") -> str:

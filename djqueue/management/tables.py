@@ -181,6 +181,18 @@ def duration(seconds: float | None) -> str:
     return lasted(int(seconds)) if seconds >= 60 else f"{int(seconds)} s"
 
 
+def class_of(seconds: float) -> str:
+    """A duration as the log writes it; of one that is known only by its class the bounds: 10–30 s, 1h 00m and more."""
+    low = getattr(seconds, "low", None)
+    if low is None:
+        return lasted(seconds)
+    if low == seconds:
+        return f"{lasted(low)} and more"
+    first, last = lasted(low) if low else "0", lasted(seconds)
+    unit = last.rpartition(" ")[2]
+    return f"{first.removesuffix(f' {unit}') if unit in ('s', 'ms') else first}–{last}"
+
+
 def age(seconds: float) -> str:
     """As ``span`` reads it, in the largest unit of which it is a multiple: 90s, 12h, 4w."""
     unit = next(unit for unit, size in reversed(_SPANS.items()) if not seconds % size)

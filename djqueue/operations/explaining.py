@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from math import inf
 from typing import Any, NamedTuple
 
-from djqueue.backends.base import BaseQueue, Entry, LaneRecord
-from djqueue.backends.entries import DELAYED, FAILED, Lease, QueueStats
+from djqueue.backends.base import BaseQueue, Entry, LaneRecord, Record
+from djqueue.backends.entries import DELAYED, FAILED, LEASED, Lease, QueueStats
 from djqueue.backends.items import MARK
-from djqueue.discovery import is_discovered
-from djqueue.exceptions import InvalidMessage, NoResult, UnknownCommand
-from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
+from djqueue.exceptions import InvalidMessage, NoResult, StoreError, UnknownCommand
+from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate
 from djqueue.management.tables import duration, moment, number
-from djqueue.messages.failures import errors_of, is_put_off
+from djqueue.messages.failures import errors_of, is_put_off, text_of
+from djqueue.operations.actions import Action, actions
+from djqueue.operations.lanes import GATHERS, RETRY, first_in, why_scheduled
 from djqueue.operations.messages import RUNNING, Message, find_message
+from djqueue.operations.unknown import Note, lacking, note_of, patience, renamed
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.running import consumers, pauses
@@ -28,7 +31,7 @@ from djqueue.running.history import ended_of
 from djqueue.running.pauses import COMMAND, Pause, Pauses
 from djqueue.running.result_store import end_of, is_cancelled
 from djqueue.throttle import ThrottledQueue
-from djqueue.utils import SHORT_ID, nearest, plain
+from djqueue.utils import SHORT_ID, plain
 from djqueue.wiring import queues as all_queues
 
 MOST_LANES, MOST_BLOCKED = 500, 10
@@ -40,9 +43,9 @@ class Reason(NamedTuple):
     """One reason, and what to do about it."""
 
     kind: str
-    """cancelled, command_paused, delayed, due, ended, expired, failed, invalid, lane_busy, lane_paused, lane_retry,
-    lane_throttled, lane_turn, no_consumer, quiet, queue_paused, queue_throttled, retry, running, unknown,
-    unknown_command or working."""
+    """cancelled, command_paused, delayed, due, ended, expired, failed, invalid, lane_busy, lane_gathers, lane_paused,
+    lane_retry, lane_throttled, lane_turn, no_consumer, postponed, quiet, queue_paused, queue_throttled, removed, retry,
+    running, unknown, unknown_command, unreachable or working."""
     text: str
     advice: str = ""
     """What to do; "" if there is nothing to do."""
@@ -75,16 +78,61 @@ def as_object(one: Explanation) -> dict[str, Any]:
 
 
 def explain(id: str, queues: Sequence[BaseQueue] | None = None) -> Explanation:
-    """Why a message does not run, or what became of it. ``queues`` are looked into, all by default."""
-    queues = [all_queues[alias] for alias in all_queues] if queues is None else queues
-    visible = [queue for queue in queues if "inspect" in queue.features]
-    for queue in visible:
-        if (one := find_message(queue, id)) is not None:
-            return explain_message(queue, one)
+    """Why a message does not run, or what became of it. ``queues`` are looked into, all by default.
+
+    A queue that cannot be asked is passed over, and named if no other has the message.
+    """
+    return look_up(id, [all_queues[alias] for alias in all_queues] if queues is None else queues)[1]
+
+
+def look_up(id: str, queues: Sequence[BaseQueue]) -> tuple[Message | None, Explanation]:
+    """The message of that id, if it waits, runs or has failed, and why it is as it is."""
+    unreachable: dict[str, Reason] = {}
+    for look in (_waiting, _ended):
+        for queue in queues:
+            if queue.alias in unreachable:
+                continue
+            try:
+                found = look(queue, id)
+            except Exception as error:  # whatever its client raises: another queue may have it
+                unreachable[queue.alias] = _unreachable(queue, error)
+            else:
+                if found is not None:
+                    return found
+    asked = [queue for queue in queues if queue.alias not in unreachable]
+    return None, Explanation(id, "", "", UNKNOWN, (*_never_seen(id, queues, asked), *unreachable.values()))
+
+
+def began(queue: BaseQueue, one: Message) -> float:
+    """When the attempt began that runs, as its consumer says (epoch seconds); 0 if that is not known."""
+    if one.state != RUNNING:
+        return 0.0
+    runs = (run for record in Surroundings(queue).consumers for run in record.running)
+    return next((run.since for run in runs if run.id == one.id), 0.0)
+
+
+def acts_on(id: str, queues: Sequence[BaseQueue]) -> list[Action]:
+    """What operators did with a message, by itself, as far as the stores of these queues can be asked."""
+    found: list[Action] = []
     for queue in queues:
-        if (ended := _ended(queue, id)) is not None:
-            return ended
-    return Explanation(id, "", "", UNKNOWN, (_never_seen(queues, visible),))
+        with suppress(Exception):  # whatever its client raises
+            found += [act for act in actions([queue.alias]) if id and id in act.what]
+    return found
+
+
+def _waiting(queue: BaseQueue, id: str) -> tuple[Message, Explanation] | None:
+    one = find_message(queue, id) if "inspect" in queue.features else None
+    return None if one is None else (one, explain_message(queue, one))
+
+
+def _ended(queue: BaseQueue, id: str) -> tuple[None, Explanation] | None:
+    end = _end_of(queue, id)
+    return None if end is None else (None, end)
+
+
+def _unreachable(queue: BaseQueue, error: Exception) -> Reason:
+    why = str(error.of_queue(queue.alias)) if isinstance(error, StoreError) else ""
+    return Reason("unreachable", why or f"Queue {queue.alias!r} cannot be asked: {text_of(error)}")
 
 
 def explain_message(queue: BaseQueue, one: Message) -> Explanation:
@@ -95,25 +143,45 @@ def explain_message(queue: BaseQueue, one: Message) -> Explanation:
     elif one.state == RUNNING:
         reasons = [*_run(seen, one)]
     else:
-        policy, faults = _checked(seen, one.entry)
-        reasons = [*faults, *_delay(seen, one, policy), *seen.stops()]
-        reasons += [*_command_stops(seen, one.command)] if _is_call(one.entry) else []
-        reasons += [] if one.state == DELAYED else [*_lane(seen, one.entry)]
+        reasons = [*_held_up(seen, one)]
         reasons += [] if reasons else [_turn(seen, one)]
     return Explanation(one.id, queue.alias, one.command, one.state, tuple(reasons))
 
 
-def _never_seen(queues: Sequence[BaseQueue], visible: Sequence[BaseQueue]) -> Reason:
-    hidden = ", ".join(repr(queue.alias) for queue in queues if queue not in visible)
-    text = "No queue has it, and none remembers that it has ended."
+def _held_up(seen: Surroundings, one: Message) -> Iterator[Reason]:
+    """What holds up a message that waits."""
+    policy, faults, why_not_here = _checked(seen, one.entry)
+    yield from faults
+    yield from (unknown := [*_unknown(seen, one, why_not_here)])
+    if one.state == DELAYED:
+        advice = "" if unknown else f"To run it now: queue_messages run-now {one.id[-SHORT_ID:]}."
+        yield _again(seen, one, policy, one.at)._replace(advice=advice)
+    yield from seen.stops()
+    if _is_call(one.entry):
+        yield from _command_paused(seen, one.command)
+    if one.state != DELAYED:
+        yield from _lane(seen, one, policy)
+
+
+def _never_seen(id: str, queues: Sequence[BaseQueue], asked: Sequence[BaseQueue]) -> Iterator[Reason]:
+    """What is known of an id that no queue has: who removed it, or else what may have become of it."""
+    acts = acts_on(id, asked)
+    for act in acts:
+        yield Reason("removed", f"{act.action} by {act.by} at {moment(act.at)}, in the queue {act.queue!r}.")
+    if acts:
+        return
+    has = "No queue has it" if len(asked) == len(queues) else "No queue that could be asked has it"
+    hidden = ", ".join(repr(queue.alias) for queue in queues if "inspect" not in queue.features)
     advice = (
-        "Give its whole id. Its transaction may not be committed, or was rolled back; or it ended so long ago that "
-        "QUEUE_HISTORY keeps it no more."
+        "Give its whole id. Its transaction may not be committed, or was rolled back. It may have been a unique call "
+        "that was refused, or a debounced one for which another call counts: then duplicate_of of its Result is that "
+        "one. Or it ended so long ago that QUEUE_HISTORY keeps it no more."
     )
-    return Reason("unknown", text, advice + (f" It may be in {hidden}, which cannot be looked into." if hidden else ""))
+    more = f" It may be in {hidden}, which cannot be looked into." if hidden else ""
+    yield Reason("unknown", f"{has}, and none remembers that it has ended.", advice + more)
 
 
-def _ended(queue: BaseQueue, id: str) -> Explanation | None:
+def _end_of(queue: BaseQueue, id: str) -> Explanation | None:
     """What its history, or else its result, says of a message that has ended."""
     if (ended := ended_of(queue, id)) is not None:
         why = f": {ended.error}" if ended.error else ""
@@ -145,7 +213,9 @@ def _run(seen: Surroundings, one: Message) -> Iterator[Reason]:
     holder = f"{one.consumer or 'A consumer'} holds it until {moment(one.at)}"
     if by is not None and not by.is_alive:
         text = f"{holder}, and is silent since {moment(by.at)}: it has died, or cannot reach the store."
-        yield Reason("running", text, "Another consumer runs it then.", one.at)
+        yield Reason("running", text, "Then another consumer runs it." if seen.servers else "", one.at)
+        if not seen.servers:
+            yield seen.no_consumer()
     else:
         begun = next((run for run in by.running if run.id == one.id), None) if by is not None else None
         since = f", has run it since {moment(begun.since)}" if begun else ""
@@ -154,20 +224,21 @@ def _run(seen: Surroundings, one: Message) -> Iterator[Reason]:
         yield Reason("cancelled", "It was asked to stop.", "Its command has to look at current_message().cancelled.")
 
 
-def _checked(seen: Surroundings, entry: Entry) -> tuple[Policy | None, list[Reason]]:
-    """Its options, if they can be read, and what will keep it from being run, whenever it is taken."""
+def _checked(seen: Surroundings, entry: Entry) -> tuple[Policy | None, list[Reason], str]:
+    """Its options, if they can be read; what will keep it from being run, whenever it is taken; and why its command is
+    not found here."""
     if not _is_call(entry):
-        return None, []
+        return None, [], ""
     try:
         envelope = open_entry(seen.queue, entry)
         policy = policy_of(registry.find(envelope.command), envelope)
     except InvalidMessage as error:
-        return None, [Reason("invalid", f"It will fail when it is taken: {error}", "Then queue_errors shows it.")]
+        return None, [Reason("invalid", f"It will fail when it is taken: {error}", "Then queue_errors shows it.")], ""
     except UnknownCommand as error:
-        return None, [_unknown_here(entry.command, error)]
+        return None, [], str(error)
     verdict = policy.reject(Lease(entry, claimed=seen.now))
     why = "" if verdict is None else f"It is not run when it is taken: {verdict.reason}."
-    return policy, [Reason("expired", why)] if why else []
+    return policy, [Reason("expired", why)] if why else [], ""
 
 
 def _is_call(entry: Entry) -> bool:
@@ -175,44 +246,77 @@ def _is_call(entry: Entry) -> bool:
     return bool(entry.command) and not entry.command.startswith(MARK)
 
 
-def _unknown_here(name: str, error: UnknownCommand) -> Reason:
-    meant = nearest(name, [command.name for command in registry])
-    advice = "Consumers put such a message back, and try again later: deploy the command, or remove the message."
-    return Reason("unknown_command", f"{error}.", f"Did you mean {meant}? {advice}" if meant else advice)
-
-
-def _delay(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[Reason]:
-    if one.state != DELAYED:
+def _unknown(seen: Surroundings, one: Message, why_not_here: str) -> Iterator[Reason]:
+    """Whether the consumers know its command. What this process does not find counts only if no consumer tells."""
+    if not _is_call(one.entry):
         return
-    advice = f"Do not wait: queue_messages run-now {one.id[-SHORT_ID:]}."
-    when = f"at {moment(one.at)}, in {duration(max(0.0, one.at - seen.now))}"
-    upcoming = one.attempts + 1
-    most = 0 if policy is None else policy.most_attempts
-    attempt = f"Attempt {upcoming} of {most}" if upcoming <= most else f"Attempt {upcoming}"
-    if errors := errors_of(one.entry.errors):
-        last = errors[-1]
-        said = (
-            f"Attempt {last.get('attempt', one.attempts)} failed at {moment(last.get('at'))}: {one.reason.rstrip('.')}."
-        )
-        yield Reason("retry", f"{said} {attempt} is due {when}.", advice, one.at)
-    elif is_put_off(one.entry.errors, one.attempts):
-        yield Reason("due", f"It was put off, and is looked at again {when}.", advice, one.at)
-    elif one.attempts:
-        yield Reason("retry", f"It was put back. {attempt} is due {when}.", advice, one.at)
-    else:
-        yield Reason("due", f"It was enqueued with a delay, and is due {when}.", advice, one.at)
+    name, alive = one.command, seen.servers
+    lack, knowing = lacking(name, alive), [record for record in alive if name in record.known]
+    note = note_of(one.entry)
+    is_noted = note is not None and note.is_of_unknown_command
+    advice = f"Deploy {name} to the consumers, and restart them.{_renamed(seen, name) if why_not_here else ''}"
+    if lack and len(lack) < len(alive):
+        names = ", ".join(record.name for record in lack)
+        text = f"{len(lack)} of {len(alive)} consumers do not know {name}, and put it back when they claim it: {names}."
+        yield Reason("unknown_command", text, "Restart them with the code of the others.")
+    elif lack:
+        yield Reason("unknown_command", f"No live consumer of this queue knows {name}. {_waits(note)}", advice)
+    elif note is not None and is_noted and not knowing:
+        who = note.consumer or "A consumer"
+        text = f"{who} did not find {name}: {note.reason.rstrip('.')}. {_waits(note)}"
+        yield Reason("unknown_command", text, advice)
+    elif why_not_here and not knowing:
+        text = f"It is not found here: {why_not_here}. If the consumers do not find it either: {_waits(None)}"
+        yield Reason("unknown_command", text, advice)
 
 
-def _command_stops(seen: Surroundings, command: str) -> Iterator[Reason]:
-    """What holds up all messages of a command."""
+def _waits(note: Note | None) -> str:
+    """What becomes of a message of an unknown command."""
+    if note is None or not note.is_of_unknown_command:
+        return f"Once one has claimed it, it waits for {_lasted(patience())}, and fails if none knows it by then."
+    return f"It has waited for one that does since {moment(note.at)}, and fails at {moment(note.fails)} if none does."
+
+
+def _renamed(seen: Surroundings, name: str) -> str:
+    known = {known for record in seen.servers for known in record.known}
+    meant = renamed(name, known or {command.name for command in registry})
+    return f" If it was renamed: did you mean {meant}?" if meant else ""
+
+
+def _again(seen: Surroundings, one: Message, policy: Policy | None, at: float) -> Reason:
+    """Why it waits until a moment, and what comes then."""
+    when, note = f"at {moment(at)}, in {duration(max(0.0, at - seen.now))}", note_of(one.entry)
+    if note is not None and note.is_of_unknown_command:
+        return Reason("postponed", f"It is looked for again {when}.", until=at)
+    if note is not None:
+        text = f"It could not be begun: {note.reason.rstrip('.')}. That counts as no attempt. It is tried again {when}"
+        return Reason("postponed", f"{text}, and fails at {moment(note.fails)} if that goes on.", until=at)
+    if is_put_off(one.entry.errors, one.attempts):
+        return Reason("due", f"It was put off, and is looked at again {when}.", until=at)
+    if one.attempts:
+        return Reason("retry", f"{_failed_before(one)} {_upcoming(one, policy)} is due {when}.", until=at)
+    return Reason("due", f"It was enqueued with a delay, and is due {when}.", until=at)
+
+
+def _failed_before(one: Message) -> str:
+    """What its last attempt ended with, if that failed."""
+    errors = errors_of(one.entry.errors)
+    last = errors[-1] if errors else {}
+    if last.get("attempt") != one.attempts:
+        return "It was put back."
+    return f"Attempt {one.attempts} failed at {moment(last.get('at'))}: {one.reason.rstrip('.')}."
+
+
+def _upcoming(one: Message, policy: Policy | None) -> str:
+    """Its next attempt, in words."""
+    upcoming, most = one.attempts + 1, 0 if policy is None else policy.most_attempts
+    return f"Attempt {upcoming} of {most}" if upcoming <= most else f"Attempt {upcoming}"
+
+
+def _command_paused(seen: Surroundings, command: str) -> Iterator[Reason]:
     if (pause := seen.pauses.find(COMMAND, command, seen.queue, seen.now)) is not None:
         only = f" -q {seen.queue.alias}" if pause.queue else ""
         yield _paused("command_paused", f"The command {command} is", pause, f"queue_resume --command {command}{only}.")
-    known = {name for record in seen.servers for name in record.known}
-    if known and command not in known and is_discovered(command.rpartition(".")[0]):  # others are imported when needed
-        meant = nearest(command, known)
-        advice = f"Did you mean {meant}?" if meant else "Deploy it to the consumers, and restart them."
-        yield Reason("unknown_command", f"No live consumer of this queue knows {command}.", advice)
 
 
 def _turn(seen: Surroundings, one: Message) -> Reason:
@@ -224,30 +328,39 @@ def _turn(seen: Surroundings, one: Message) -> Reason:
 # ---- Its lane
 
 
-def _lane(seen: Surroundings, entry: Entry) -> Iterator[Reason]:
+def _lane(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[Reason]:
     """Why the lane of a message that is due does not let it go."""
+    entry = one.entry
     lane = seen.queue.lane(entry.lane) if entry.gate and "lanes" in seen.queue.features else None
     if lane is None:
         return
     head = seen.first_of(lane.name)
-    ahead = "" if head is None or head.id == entry.id else f" Message {head.id} is before it."
+    is_head = head is None or head.entry.id == entry.id
+    ahead = "" if is_head or head is None else f" Message {head.entry.id} is before it."
     if not _is_open(lane):
-        yield _held(seen, lane, head, ahead)
+        held = _held(seen, lane, head, ahead)
+        yield _own_retry(seen, lane, one, policy, held) if is_head and held.kind == "lane_retry" else held
     elif ahead:
         yield Reason("lane_turn", f"It waits for its turn in the lane {plain(lane.name)}.{ahead}", "")
+
+
+def _own_retry(seen: Surroundings, lane: LaneRecord, one: Message, policy: Policy | None, held: Reason) -> Reason:
+    """The first message of a lane, for which the lane waits."""
+    again = _again(seen, one, policy, lane.opens)
+    return held._replace(text=f"{again.text} Its lane {plain(lane.name)} waits for it.")
 
 
 def _is_open(lane: LaneRecord) -> bool:
     return lane.state == LANE_READY and not lane.paused_reason
 
 
-def _held(seen: Surroundings, lane: LaneRecord, head: Entry | None, ahead: str) -> Reason:
+def _held(seen: Surroundings, lane: LaneRecord, head: Record | None, ahead: str) -> Reason:
     name = plain(lane.name)
-    resume = f"queue_lanes -q {seen.queue.alias} --resume {name}"
     if lane.paused_reason:
-        return Reason("lane_paused", f"The lane {name} is paused: {plain(lane.paused_reason)}.{ahead}", f"{resume}.")
+        text = f"The lane {name} is paused: {plain(lane.paused_reason)}.{ahead}"
+        return Reason("lane_paused", text, f"queue_lanes -q {seen.queue.alias} --resume {name}.")
     if lane.state == LANE_SCHEDULED:
-        return _scheduled(lane, head, ahead, resume)
+        return _scheduled(seen, lane, head, ahead)
     if lane.state == LANE_QUEUED:
         parent = seen.queue.lane(lane.parent)
         within = Reason("", "") if parent is None or _is_open(parent) else _held(seen, parent, None, "")
@@ -257,12 +370,31 @@ def _held(seen: Surroundings, lane: LaneRecord, head: Entry | None, ahead: str) 
     return Reason("lane_busy", f"The lane {name} is busy: {runs}, as many as may at a time.{ahead}")
 
 
-def _scheduled(lane: LaneRecord, head: Entry | None, ahead: str, resume: str) -> Reason:
+def _scheduled(seen: Surroundings, lane: LaneRecord, head: Record | None, ahead: str) -> Reason:
     name, until = plain(lane.name), moment(lane.opens)
-    if head is not None and head.attempts:
-        text = f"The lane {name} waits until {until} for the retry of its first message, {head.id}."
-        return Reason("lane_retry", text, f"Do not wait: {resume}.", lane.opens or None)
+    why = why_scheduled(lane, head)
+    if why == RETRY and head is not None:
+        first = f"{head.entry.id}, {_why_first(head.entry)}"
+        text = f"The lane {name} waits until {until} for the retry of its first message, {first}."
+        advice = f"To let it go on: queue_lanes -q {seen.queue.alias} --resume {name}."
+        return Reason("lane_retry", text, advice, lane.opens or None)
+    if why == GATHERS:
+        least = Gate.read(lane.gate).min_batch
+        text = f"The lane {name} gathers a batch until {until}: {lane.waiting} of {least} wait.{ahead}"
+        return Reason("lane_gathers", text, until=lane.opens or None)
     return Reason("lane_throttled", f"The lane {name} is throttled until {until}.{ahead}", until=lane.opens or None)
+
+
+def _why_first(entry: Entry) -> str:
+    """Why the first message of a lane waits, as the end of a sentence."""
+    note, errors = note_of(entry), errors_of(entry.errors)
+    if note is not None:
+        return f"which could not be begun: {note.reason.rstrip('.')}"
+    if is_put_off(entry.errors, entry.attempts):
+        return "which was put off"
+    if not errors or errors[-1].get("attempt") != entry.attempts:
+        return "which was put back"
+    return f"which failed: {str(errors[-1].get('reason') or '').rstrip('.')}"
 
 
 # ---- A queue
@@ -339,9 +471,17 @@ class Surroundings:
         """What the consumers of the queue do, in words; "" if none is known."""
         if not self.servers:
             return ""
-        busy, most = sum(one.busy for one in self.servers), sum(one.threads + one.coroutines for one in self.servers)
+        most = sum(one.threads + one.coroutines for one in self.servers)
+        busy = max(sum(one.busy for one in self.servers), self._held_by_servers(most))
         many = "1 consumer" if len(self.servers) == 1 else f"{number(len(self.servers))} consumers"
         return f"{many} with {number(most)} workers, {number(busy)} of them busy."
+
+    def _held_by_servers(self, most: int) -> int:
+        """How many messages of the queue its consumers hold, up to so many: heartbeats are some seconds old."""
+        if "inspect" not in self.queue.features:
+            return 0
+        names = {one.name for one in self.servers}
+        return min(most, sum(record.owner in names for record in self.queue.walk(LEASED, 2 * most)))
 
     @property
     def _has_facts(self) -> bool:
@@ -360,13 +500,13 @@ class Surroundings:
                 until = f" until {moment(opens)}" if opens else ""
                 yield Reason("queue_throttled", f"The queue is throttled, {grant.window}{until}.", until=opens)
         if self._has_facts and not self.servers:
-            yield self._no_consumer()
+            yield self.no_consumer()
         elif self.servers and all(one.state == consumers.QUIET for one in self.servers):
             text = "All consumers of this queue were told to claim nothing more."
             advice = f"queue_consumers --resume {plain(self.servers[0].name)}, or start another one."
             yield Reason("quiet", text, advice)
 
-    def _no_consumer(self) -> Reason:
+    def no_consumer(self) -> Reason:
         gone = [one for one in self.consumers if not one.is_alive and self.queue.base_name in one.queues]
         last = max(gone, key=lambda one: one.at, default=None)
         text = f"No live consumer serves the queue {self.queue.alias!r}."
@@ -374,9 +514,9 @@ class Surroundings:
             text += f" The last, {last.name}, is silent since {moment(last.at)}."
         return Reason("no_consumer", text, f"Start one: queue_consumer -q {self.queue.alias}.")
 
-    def first_of(self, lane: str) -> Entry | None:
+    def first_of(self, lane: str) -> Record | None:
         """The message that is the first to leave a lane, if one waits in it."""
-        return next((record.entry for record in self.queue.peek_lane(lane, 1)), None)
+        return first_in(self.queue, lane)
 
 
 def _paused(kind: str, what: str, pause: Pause, resume: str) -> Reason:

@@ -7,24 +7,28 @@ from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
-from djqueue import conf
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import READY, QueueStats
+from djqueue.backends.entries import DELAYED, READY, Entry, QueueStats
 from djqueue.logs import lasted
 from djqueue.messages.failures import text_of
 from djqueue.operations.consumers import chosen, consumers_of, serving
 from djqueue.operations.pausing import pauses_of
 from djqueue.operations.rates import LATELY, MINUTES, QueueRates, queue_rates
+from djqueue.operations.unknown import is_unknown, lacking, patience, renamed
+from djqueue.registry import registry
 from djqueue.running.consumers import GONE, QUIET, ConsumerRecord
 from djqueue.running.pauses import QUEUE, Pause
 from djqueue.running.shared import Shared, shared_stores
-from djqueue.utils import counted, nearest, seconds
+from djqueue.utils import counted
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 """How bad it is, as the exit codes of Nagios' plugins."""
 LEVELS = ("ok", "warning", "critical", "unknown")
 MOST_SEEN = 100
-"""Ready messages of a queue whose commands are looked at."""
+"""Ready messages of a queue whose commands are looked at, and delayed ones, those first that are due first.
+
+What no consumer knows is delayed by a minute at most, and so it is among these unless very much is due before it.
+"""
 GONE_LATELY = 3600.0
 """Seconds for which a consumer that is gone is a problem."""
 
@@ -90,7 +94,7 @@ def health(
             problems += [found for rates in asked for found in _of_errors(rates, error_rate)]
         except Exception as error:
             problems += [_unreachable(queue, error) for queue in shared.queues if queue not in away]
-    return sorted(problems, key=lambda one: -one.level)
+    return sorted(dict.fromkeys(problems), key=lambda one: -one.level)  # a pause may be in several stores
 
 
 def _unreachable(queue: BaseQueue, error: Exception) -> Problem:
@@ -162,14 +166,20 @@ def _of_gone(now: float, known: Sequence[ConsumerRecord], gone_for: float) -> It
 
 
 def _of_commands(queue: BaseQueue, alive: Sequence[ConsumerRecord]) -> Iterator[Problem]:
-    """The commands of the first ready messages that no consumer of the queue knows."""
+    """The commands of the first messages that wait which no consumer of the queue knows."""
     if not alive or "inspect" not in queue.features or not all(one.known for one in alive):
         return
-    known = {name for one in alive for name in one.known}
-    patience = lasted(seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"))
-    for name in dict.fromkeys(record.entry.command for record in queue.walk(READY, MOST_SEEN)):
-        if name and name not in known:
-            meant = nearest(name, known)
-            hint = f" (did you mean {meant}?)" if meant else ""
-            text = f"no live consumer knows the command {name}{hint}: its messages wait, and fail after {patience}"
-            yield Problem(WARNING, queue.alias, "command", text)
+    waiting = (record.entry for state in (READY, DELAYED) for record in queue.walk(state, MOST_SEEN))
+    for one in {entry.command: entry for entry in waiting if entry.command and is_unknown(entry, alive)}.values():
+        yield Problem(WARNING, queue.alias, "command", _of_command(one, alive))
+
+
+def _of_command(one: Entry, alive: Sequence[ConsumerRecord]) -> str:
+    known = {name for record in alive for name in record.known}
+    meant = None if registry.get(one.command) is not None else renamed(one.command, known)
+    hint = f" (did you mean {meant}?)" if meant else ""
+    if lacking(one.command, alive):
+        what = f"no live consumer knows the command {one.command}{hint}"
+    else:
+        what = f"a consumer did not find the command {one.command}{hint}"
+    return f"{what}: deploy it and restart them; its messages wait for {lasted(patience())}, and then fail"

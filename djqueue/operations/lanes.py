@@ -9,13 +9,17 @@ from math import inf
 from typing import NamedTuple
 
 from djqueue.backends.base import PAGE, BaseQueue
-from djqueue.backends.entries import Entry, LaneRecord
-from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
+from djqueue.backends.entries import Entry, LaneRecord, Record
+from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate
+from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import record
+from djqueue.operations.unknown import note_of
 from djqueue.results import Cancelled, Result
 
 EMPTY, PAUSED, BUSY = "empty", "paused", "busy"
 BY_HAND = "paused by hand"
+RETRY, GATHERS, THROTTLED = "retry", "gathers", "throttled"
+"""Why a lane with messages is scheduled."""
 
 
 class Lane(NamedTuple):
@@ -76,8 +80,25 @@ def resume_lane(queue: BaseQueue, name: str, by: str = "") -> bool:
 
 def head_of(queue: BaseQueue, name: str) -> Entry | None:
     """The first message that waits in a lane; None if none does, or if the backend cannot tell."""
-    first = queue.peek_lane(name, 1) if "inspect" in queue.features else []
-    return first[0].entry if first else None
+    first = first_in(queue, name)
+    return None if first is None else first.entry
+
+
+def first_in(queue: BaseQueue, name: str) -> Record | None:
+    """The same, with the moment at which it was due."""
+    return next(iter(queue.peek_lane(name, 1)), None) if "inspect" in queue.features else None
+
+
+def why_scheduled(lane: LaneRecord, first: Record | None) -> str:
+    """Why a scheduled lane waits: for its first message to be tried again, for more of a batch, or for its rate."""
+    if first is None:
+        return THROTTLED
+    entry = first.entry
+    if entry.attempts or note_of(entry) is not None or is_put_off(entry.errors, entry.attempts):
+        return RETRY
+    gate = Gate.read(lane.gate) if lane.gate else Gate()
+    gathers_until = first.at + gate.batch_timeout + 0.001  # moments are kept in whole microseconds
+    return GATHERS if lane.waiting < gate.min_batch and lane.opens <= gathers_until else THROTTLED
 
 
 def skip_lane(queue: BaseQueue, name: str, id: str, by: str = "") -> bool:

@@ -229,15 +229,23 @@ def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling])
     Each message is verified, and signed for its new queue. It is put there first, and begins there once it is gone
     from here; if this process dies in between, it runs in both. Raises InvalidMessage, UnknownCommand, NotSupported.
     """
+    [_] = without_target([queue], to)
     there = queues[to]
-    if there.base_name == queue.base_name and there.server == queue.server:
-        raise ValueError(f"{to!r} is the queue in which they wait.")
 
     def change(some: list[str]) -> int:
         found = queue.find(some[0])
         return found is not None and _moved(queue, there, found)
 
     return _in_batches(queue, f"move to {to}", ids, change, told, size=1)
+
+
+def without_target(sources: Sequence[BaseQueue], to: str) -> list[BaseQueue]:
+    """Those of some queues that are another one than that of an alias. Raises ValueError if none is."""
+    there = queues[to]
+    others = [one for one in sources if (one.base_name, one.server) != (there.base_name, there.server)]
+    if not others:
+        raise ValueError(f"{to!r} is the queue in which they wait.")
+    return others
 
 
 def _in_batches(

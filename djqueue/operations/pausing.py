@@ -30,8 +30,15 @@ def pauses(aliases: Iterable[str] | None = None) -> list[Pause]:
 
     A pause of a queue has its alias as ``name``, and ``queue`` is an alias, where there is one.
     """
-    found = [one for shared in shared_stores(chosen(aliases)) for one in pauses_of(shared)]
-    return sorted(dict.fromkeys(found), key=lambda one: one.since)
+    return each_once(one for shared in shared_stores(chosen(aliases)) for one in pauses_of(shared))
+
+
+def each_once(found: Iterable[Pause]) -> list[Pause]:
+    """Pauses, the oldest first; of what is paused in several stores the oldest pause alone."""
+    by_key: dict[facts.Key, Pause] = {}
+    for one in sorted(found, key=lambda one: one.since):
+        by_key.setdefault(one.key, one)
+    return [*by_key.values()]
 
 
 def pauses_of(shared: Shared) -> list[Pause]:

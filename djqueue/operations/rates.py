@@ -22,11 +22,28 @@ PERIODS = {MINUTES: (MINUTE, LATELY + 1), HOUR: (MINUTE, 60), DAY: (QUARTER, 96)
 """The length of a span of time in seconds, and how many of them a period has."""
 
 
+FEW = 20
+"""With fewer durations a quantile is told only by its class."""
+
+
+class Bucket(float):
+    """A class of durations: its upper bound in seconds, and the lower one as ``low``."""
+
+    low: float
+
+    @classmethod
+    def between(cls, low: float, high: float) -> Bucket:
+        bucket = cls(high)
+        bucket.low = low
+        return bucket
+
+
 class Quantiles(NamedTuple):
     """Durations in seconds; None if there was none.
 
     They are interpolated between the bounds of the classes in which durations are counted, as Prometheus does it: right
-    to the class, not to the second. What is longer than an hour counts as an hour.
+    to the class, not to the second. What is longer than an hour counts as an hour. Of fewer than 20 durations they are
+    a :class:`Bucket`, the class itself: the pages say "10–30 s", and not a median that nobody measured.
     """
 
     p50: float | None = None
@@ -101,9 +118,14 @@ def rates(queue: str | None = None, command: str | None = None, period: str = HO
     Counts are of attempts whose end the store knows. They outlive consumers; of one that is killed the last 5 seconds
     may be missing. What ends in the last second of a minute may be counted in the next one.
     """
+    return rates_in(shared_stores(chosen(None if queue is None else [queue])), command, period)
+
+
+def rates_in(stores: Iterable[Shared], command: str | None, period: str) -> list[CommandRates]:
+    """:func:`rates` of the queues of some stores."""
     length, count = _period(period)
     found: list[CommandRates] = []
-    for shared in shared_stores(chosen(None if queue is None else [queue])):
+    for shared in stores:
         aliases = {one.base_name: one.alias for one in shared.queues}
         spans = _spans(shared.store.now(), length, count)
         rows = counts_in(shared.store, spans)
@@ -184,15 +206,18 @@ def _quantiles(durations: Durations) -> Quantiles:
 
 
 def _quantile(counts: Sequence[int], share: float) -> float | None:
-    """The duration that a share of all does not exceed, as if those of a class were spread evenly in it."""
+    """The duration that a share of all does not exceed, as if those of a class were spread evenly in it.
+
+    Of few durations it is a :class:`Bucket`: the class.
+    """
     total = sum(counts)
     if not 0 < total < LARGEST or min(counts) < 0:
         return None
     rank = total * share
     below = 0.0
-    for bound, count in zip(BOUNDS, counts, strict=False):
+    for bound, count in zip((*BOUNDS, BOUNDS[-1]), counts, strict=False):
         if count >= rank:
-            return below + (bound - below) * rank / count
+            return Bucket.between(below, bound) if total < FEW else below + (bound - below) * rank / count
         rank, below = rank - count, bound
     return below
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from djqueue import schedules as made_schedules
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.scheduler import PeriodicPlan, ScheduleTracker, Tracker
+from djqueue.consumer.scheduler import PeriodicPlan, ScheduleTracker, Tracker, last_of
 from djqueue.discovery import autodiscover
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
@@ -51,7 +51,7 @@ class Schedule:
     next: float | None
     """Its next tick; None if there is none, or if it is asked every minute."""
     last: float | None
-    """Its last tick that was looked at; None if no consumer has served it yet."""
+    """Its last tick that was looked at; None if none has come since it was first seen."""
     outcome: str
     """What became of the message of that tick: a status as results have it; "" if nothing is known of it."""
     overdue: float | None
@@ -111,7 +111,7 @@ def seen(some: Sequence[Known]) -> list[Schedule]:
         now = queue.now() if paused else 0.0
         for one, last in zip(own, kept, strict=True):
             pause = paused.find(SCHEDULE, one.name, queue, now) if paused else None
-            found[queue.alias, one.tracker.key] = _seen(one, _tick_of(last), pause)
+            found[queue.alias, one.tracker.key] = _seen(one, *_last_of(last), pause)
     return [found[one.queue.alias, one.tracker.key] for one in some]
 
 
@@ -197,14 +197,15 @@ def _never_paused(queue: BaseQueue, name: str) -> bool:
     return False
 
 
-def _seen(one: Known, last: datetime | None, pause: Pause | None) -> Schedule:
-    alias = one.queue.alias
-    status = UNKNOWN if last is None else Result(one.tracker.id_of(last), one.command, alias).status
+def _seen(one: Known, last: datetime | None, has_ticked: bool, pause: Pause | None) -> Schedule:
+    """``last`` is when its ticks were last looked at: its last tick, or else when it was first seen."""
+    alias, tick = one.queue.alias, last if has_ticked else None
+    status = UNKNOWN if tick is None else Result(one.tracker.id_of(tick), one.command, alias).status
     late = None if last is None or pause else one.tick_after(last)
     overdue = late if late is not None and late < one.now - ON_TIME else None
     timetable = str(one.when) if isinstance(one.when, TICKING) else EVERY_MINUTE
     about = one.name, alias, one.command, timetable, one.made, _zone_of(one.when), one.missed
-    return Schedule(*about, one.next, _epoch(last), "" if status == UNKNOWN else status, _epoch(overdue), pause)
+    return Schedule(*about, one.next, _epoch(tick), "" if status == UNKNOWN else status, _epoch(overdue), pause)
 
 
 def _epoch(moment: datetime | None) -> float | None:
@@ -221,8 +222,9 @@ def _zone_of(when: object) -> str:
     return str(given or timezone.get_default_timezone())
 
 
-def _tick_of(kept: bytes | None) -> datetime | None:
+def _last_of(kept: bytes | None) -> tuple[datetime | None, bool]:
+    """The moment up to which ticks were looked at, if that can be read, and whether it was one."""
     try:
-        return None if kept is None else datetime.fromisoformat(kept.decode()).astimezone(UTC)
+        return (None, False) if kept is None else last_of(kept)
     except (ValueError, OverflowError):  # not written by djqueue
-        return None
+        return None, False

@@ -454,15 +454,21 @@ def run_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy
 
 
 def run_task_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: Policy) -> None:
-    """Eager mode for a call through Django's tasks: its exception is in its result, and does not reach the caller."""
+    """Eager mode for a call through Django's tasks: its exception is in its result, and does not reach the caller.
+
+    But KeyboardInterrupt does: it is meant for this process, and says nothing of the task.
+    """
     entry, verdict = replace(entry, created=queue.now()), Verdict(Outcome.RETRY)
     envelope, slot = open_entry(queue, entry), HandlerSlot(_await_anywhere)
     while verdict.outcome.effect.again:
         entry = replace(entry, attempts=entry.attempts + 1)
         control = Control(queue, None)
+        control.interrupts = (KeyboardInterrupt,)
         note_attempts(queue, entry, policy, control)
         job = Job(queue, entry, envelope, command, policy, control, *envelope.arguments())
         [verdict] = attempt([job], copy_context(), slot)
+        if verdict.outcome is Outcome.INTERRUPTED and verdict.exception is not None:
+            raise verdict.exception
         if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
             verdict = verdict._replace(outcome=Outcome.FAILED)
         entry = settled(Lease(entry), verdict, control.owner).entry

@@ -10,7 +10,6 @@ from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from djqueue import logs
 from djqueue.management import tables
 from djqueue.running.consumers import ConsumerRecord
 
@@ -76,7 +75,7 @@ def duration(seconds: float | None) -> str:
 @register.filter
 def lasted(seconds: float | None) -> str:
     """A duration that may be short; "-" if it is not known."""
-    return tables.NONE if seconds is None else logs.lasted(seconds)
+    return tables.NONE if seconds is None else tables.class_of(seconds)
 
 
 @register.simple_tag

@@ -1,5 +1,6 @@
 """Unique commands: a call is refused while an equal one waits, while it waits or runs, or for a time."""
 
+import pickle
 import time
 from datetime import timedelta
 from itertools import pairwise
@@ -71,6 +72,12 @@ def test_while_one_waits_an_equal_one_is_refused_and_it_is_known_which_stands_fo
     assert put([first, second, *others]) == [True, False, True, False]
     assert len(queue) == 2
     assert (first.duplicate_of, second.duplicate_of.id, second.duplicate_of.status) == (None, first.id, "ready")
+    assert [one.status for one in (first, second, pickle.loads(pickle.dumps(second)))] == [
+        "ready",
+        "refused",
+        "refused",
+    ]
+    assert "enqueued=False" in repr(second) and "enqueued" not in repr(first)
 
 
 @pytest.mark.backends("memory", "redis", database=True)

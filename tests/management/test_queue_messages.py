@@ -233,7 +233,8 @@ def test_a_backend_of_four_methods_is_left_out(settings):
 
 def test_a_purge_asks_and_leaves_what_runs_or_has_failed(ids, queue, monkeypatch):
     asked = answering(monkeypatch, "yes")
-    assert run("queue_purge", "-q", "default") == "2 deleted in default\n"
+    assert failure("queue_purge").returncode == 2, "nothing is named"
+    assert run("queue_purge", "default") == "2 deleted in default\n"
     assert asked[0].startswith("All that waits will be deleted: 2 in default.")
     assert {one["state"] for one in run_json("queue_messages", "list")} == {"running", "failed"}
     assert run("queue_purge", "-q", "default", "--failed", "--no-input") == "1 deleted in default\n"

@@ -348,11 +348,21 @@ def test_pickled_by_reference_one_instance_stays_one_and_is_read_once(django_ass
 @pytest.mark.django_db
 def test_pickled_whole_a_model_is_as_it_was_and_needs_no_query(django_assert_num_queries):
     user = User.objects.create(username="before")
-    data = PICKLE.dumps((user, Thing(name="unsaved")), {})
+    with pytest.warns(RuntimeWarning, match="a app.Thing that is not saved is sent as it is"):
+        data = PICKLE.dumps((user, Thing(name="unsaved")), {})
     User.objects.update(username="after")
     with django_assert_num_queries(0):
         (read, unsaved), _ = PICKLE.loads(data)
     assert (read.username, unsaved.name, unsaved.pk) == ("before", "unsaved", None)
+
+
+@pytest.mark.django_db
+def test_a_queryset_is_pickled_with_its_rows_and_a_warning():
+    User.objects.create(username="ann")
+    with pytest.warns(RuntimeWarning, match="a queryset of auth.User is sent with all its rows"):
+        data = PICKLE.dumps((), {"users": User.objects.all()})
+    User.objects.all().delete()
+    assert [user.username for user in PICKLE.loads(data)[1]["users"]] == ["ann"]
 
 
 def test_json_without_models_refuses_them():

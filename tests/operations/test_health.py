@@ -13,6 +13,7 @@ from djqueue.operations import Limit
 from djqueue.operations.health import CRITICAL, WARNING
 from djqueue.running import consumers
 from djqueue.running.consumers import ConsumerRecord, Running
+from tests.app.commands import note
 from tests.support.consumer import away
 
 SHARED = pytest.mark.backends("sqlite", "redis")
@@ -80,11 +81,12 @@ def test_a_consumer_that_says_nothing_more_is_named_with_what_it_ran_until_it_is
 
 @SHARED
 def test_a_command_that_no_live_consumer_knows_is_named_with_the_nearest_one(queue):
-    consumer(queue)
-    queue.put([Entry(b"", "1", command=charge.name + "d"), Entry(b"", "2", command=charge.name)])
+    consumer(queue, knows=(charge, note))
+    known, unknown, on_demand = note.name, f"{note.name}d", f"{charge.name}d"
+    queue.put([Entry(b"", command, command=command, delay=60) for command in (known, unknown, on_demand)])
     [one] = operations.health()
     assert (one.level, one.queue, one.kind) == (WARNING, "default", "command")
-    assert f"the command {charge.name}d (did you mean {charge.name}?)" in one.text
+    assert f"the command {unknown} (did you mean {known}?)" in one.text
 
 
 @SHARED

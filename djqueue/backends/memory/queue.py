@@ -58,6 +58,8 @@ class MemoryQueue(LeasedQueue):
     features = FEATURES - {"durable", "transaction"}
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
     notifies = True
+    async_unsafe = True
+    """As of a queue in a database: so tests find the calls that production would refuse."""
     clock: Callable[[], float] = staticmethod(time.time)
     """The clock by which leases, delays and facts are judged; tests put their own here."""
 

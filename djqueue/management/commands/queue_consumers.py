@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from djqueue import operations
 from djqueue.backends.base import BaseQueue
+from djqueue.exceptions import QueueError
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import (
     NONE,
@@ -22,6 +25,7 @@ from djqueue.management.tables import (
     duration,
     full_moment,
     number,
+    of_each,
     printable,
     table,
     told,
@@ -86,19 +90,22 @@ class Command(OperatorCommand):
                         outcome.what = [order(options[verb])]
                     outcome.did(what=outcome.what)
                     return self.say(f"{printable(outcome.what[0])} {said}")
-        with told():
-            found = operations.consumers(queue.alias for queue in queues)
+        stores = {shared.queues[0]: [queue.alias for queue in shared.queues] for shared in shared_stores(queues)}
+        several, failures = of_each(stores, lambda queue: operations.consumers(stores[queue]))
+        each = {one.name: one for one in several}  # one may serve queues of two stores
+        found = sorted(each.values(), key=lambda one: (one.host, one.pid))
         if options["show"] is not None:
-            self._show(found, options["show"], options["json"])
-        elif options["json"]:
+            return self._show(found, options["show"], options["json"], failures)
+        if options["json"]:
             self.stdout.write(json.dumps([asdict(one) for one in found]))
-        else:
-            with told():
-                now = next((shared.store.now() for shared in shared_stores(queues)), time.time())
-            self._list(found, now)
+        elif found or not failures:
+            times, _ = of_each(stores, lambda queue: [queue.store.shared.now()])
+            self._list(found, times[0] if times else time.time())
             if unheard := ", ".join(queue.alias for queue in queues if not _is_heard_of(queue)):
                 text = "Consumers of queues in memory, or without a store, are not heard of in other processes: "
                 self.stderr.write(text + unheard)
+        if failures:
+            raise CommandError("\n".join(failures))
 
     def _list(self, found: Sequence[ConsumerRecord], now: float) -> None:
         if not found:
@@ -108,9 +115,11 @@ class Command(OperatorCommand):
         form: Any = {"cuts": CUTS, "without": without, "spared": "consumer", "width": width}
         self.stdout.write(table(HEAD, rows, RIGHT, paint=self.paint, **form))
 
-    def _show(self, found: Sequence[ConsumerRecord], part: str, as_json: bool) -> None:
-        with told():
+    def _show(self, found: Sequence[ConsumerRecord], part: str, as_json: bool, failures: Sequence[str]) -> None:
+        try:
             [one] = [one for one in found if one.name == operations.named(part, found)]
+        except QueueError as error:  # a store that cannot be asked may know it
+            raise CommandError("\n".join([str(error), *failures])) from error
         self.stdout.write(json.dumps(asdict(one)) if as_json else self._page(one))
 
     def _page(self, one: ConsumerRecord) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -12,7 +13,7 @@ from django.core.management.base import CommandError
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
 from djqueue.management.selecting import not_one
-from djqueue.management.tables import asking, chosen, of_each, printable, width_of
+from djqueue.management.tables import asking, chosen, number, of_each, printable, width_of
 from djqueue.operations import messages
 from djqueue.operations.explaining import UNKNOWN, Explanation, as_object, explain, explain_message, explain_queue
 from djqueue.utils import nearest
@@ -50,7 +51,7 @@ class Command(OperatorCommand):
         else:
             self.stdout.write("\n\n".join(self._text(one) for one in found))
         if unknown := [one.subject for one in found if one.state == UNKNOWN]:
-            failures = [f"Not known: {', '.join(map(_hinted, unknown))}"]
+            failures = [f"Not known: {', '.join(map(_hinted, unknown))}{_bound(queues)}"]
         if failures:
             raise CommandError("\n".join(failures))
 
@@ -78,6 +79,16 @@ def _hinted(id: str) -> str:
     return f"{id} (did you mean the queue {meant}?)" if meant else id
 
 
+def _bound(queues: Sequence[BaseQueue]) -> str:
+    """Says that there are more messages than are looked at for a part of an id; "" if there are not."""
+    stats, _ = of_each(queues, lambda queue: [queue.stats()])
+    most = max((count or 0 for one in stats for count in (one.ready, one.delayed, one.leased, one.failed)), default=0)
+    if most <= messages.MOST_LOOKED_AT:
+        return ""
+    seen = number(messages.MOST_LOOKED_AT)
+    return f". For a part of an id the first {seen} messages of each state are looked at: give the whole id"
+
+
 def _named(queues: list[BaseQueue], name: str) -> Explanation:
     """Of a queue by its alias, or else of a message."""
     for queue in queues:
@@ -90,8 +101,10 @@ def _named(queues: list[BaseQueue], name: str) -> Explanation:
 def _message(queues: list[BaseQueue], id: str) -> Explanation:
     """Of a message by its id, or by a part of it if it waits, runs or has failed."""
     visible = {queue.alias: queue for queue in queues if "inspect" in queue.features}
-    with asking(queues[0]):
-        [found] = messages.found_by([*visible.values()], [id]).values()
-        if len(found) > 1:
-            raise not_one(queues, {id: found})
-        return explain_message(visible[found[0].queue], found[0]) if found else explain(id, queues)
+    explained = explain(id, queues)
+    if explained.state != UNKNOWN:
+        return explained
+    found, _ = of_each(visible.values(), lambda queue: messages.found_by([queue], [id])[id])
+    if len(found) > 1:
+        raise not_one(queues, {id: found})
+    return explain_message(visible[found[0].queue], found[0]) if found else explained

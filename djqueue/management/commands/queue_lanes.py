@@ -30,6 +30,7 @@ from djqueue.management.tables import (
     duration,
     limit,
     number,
+    of_each,
     printable,
     table,
     width_of,
@@ -114,12 +115,21 @@ class Command(OperatorCommand):
             self._list(queues, options["limit"], options["json"])
 
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
-        found = list(islice(_lanes(queues), most + 1))
+        found, failures = of_each(queues, lambda queue: islice(lanes_of(queue), most + 1))
         if as_json:
-            return self.stdout.write(json.dumps([_object(one) for one in found[:most]]))
-        for queue in queues:
-            if isinstance(queue, ThrottledQueue):
-                self.stdout.write(_throttle(queue))
+            self.stdout.write(json.dumps([_object(one) for one in found[:most]]))
+        else:
+            throttled, more = of_each(queues, lambda queue: filter(None, [_throttle(queue)]))
+            failures = [*dict.fromkeys([*failures, *more])]
+            self._table(queues, found, most, throttled, is_whole=not failures)
+        if failures:
+            raise CommandError("\n".join(failures))
+
+    def _table(
+        self, queues: list[BaseQueue], found: list[Lane], most: int, throttled: list[str], is_whole: bool
+    ) -> None:
+        for line in throttled:
+            self.stdout.write(line)
         if found:
             rows = [_row(one) for one in found[:most]]
             without = () if len(queues) > 1 else ("queue",)
@@ -129,7 +139,7 @@ class Command(OperatorCommand):
             self.stdout.write("\n".join([shown, *_cut_reasons(rows, shown, form["width"])]))
             if len(found) > most:
                 self.stdout.write("… and more: see --limit")
-        else:
+        elif is_whole:
             self.stdout.write("No lane holds or remembers anything.")
 
     def _pause(self, queues: list[BaseQueue], name: str, reason: str | None, force: bool) -> None:
@@ -187,11 +197,11 @@ def _head_of(queue: BaseQueue, name: str) -> Entry | None:
         return head_of(queue, name)
 
 
-def _throttle(queue: ThrottledQueue) -> str:
-    """The state of the throttle of a whole queue, which holds up messages that are in no lane too."""
-    assert queue.store is not None  # no queue without one is throttled
-    with asking(queue):
-        grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
+def _throttle(queue: BaseQueue) -> str:
+    """The state of the throttle of a whole queue, which holds up messages that are in no lane too; "" without one."""
+    if not isinstance(queue, ThrottledQueue):
+        return ""
+    grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
     opens = f", ready in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
     now = f"{grant.reason}{opens}" if grant.reason else "ready"
     said = "" if grant.window == queue.rate_limit.window else f" (its settings say {queue.rate_limit.window})"
@@ -244,12 +254,6 @@ def _meant(name: str, known: list[str]) -> str | None:
     """The name that was probably meant: one that ends like this, or is like it."""
     ends = [one for one in known if one.endswith(f".{name}") or one.partition(":")[0].endswith(f".{name}")]
     return ends[0] if ends else nearest(name, known)
-
-
-def _lanes(queues: list[BaseQueue]) -> Iterator[Lane]:
-    for queue in queues:
-        with asking(queue):
-            yield from lanes_of(queue)
 
 
 def _is_held(queue: BaseQueue, name: str) -> bool:

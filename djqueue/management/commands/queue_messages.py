@@ -150,8 +150,8 @@ class Command(VerbCommand):
             if len(found) > most:
                 self.stdout.write("… and more: see --limit, or queue_stats for how many there are")
         elif not failures:
-            selected = asked or options["states"]
-            self.stdout.write("No message matches." if selected else "There are no messages.")
+            selected = "No message matches" if asked or options["states"] else "There are no messages"
+            self.stdout.write(f"{selected} among those that were looked at." if pages.unfinished else f"{selected}.")
         if len(found) <= most:
             for line in pages.unfinished:
                 self.stderr.write(line)
@@ -186,6 +186,8 @@ class Command(VerbCommand):
         asked = Filter(options)
         refuse_none_or_both(options["ids"], asked or options["all"] or options.get("states"))
         how = self._how(verb, options)
+        if verb == "move" and not options["ids"]:
+            queues = self._without_target(queues, how["to"])
         with self.outcome(verb, dict.fromkeys(options["ids"])) as outcome:
             outcome.dry_run = options["dry_run"]
             if options["ids"]:
@@ -204,6 +206,13 @@ class Command(VerbCommand):
         except ValueError as error:
             raise CommandError(f"--priority: {error}", returncode=2) from None
         return {}
+
+    def _without_target(self, queues: list[BaseQueue], to: str) -> list[BaseQueue]:
+        """The queues from which messages are moved to another one: what waits there stays."""
+        try:
+            return messages.without_target(queues, to)
+        except ValueError as error:
+            raise CommandError(str(error), returncode=2) from None
 
     def _change_known(self, queues: list[BaseQueue], verb: str, how: dict[str, Any], outcome: Outcome) -> None:
         action, found = ACTIONS[verb], by_ids(queues, outcome.what)

@@ -13,7 +13,21 @@ from django.core.management.base import BaseCommand, CommandError
 
 from djqueue import operations
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import NONE, Cell, chosen, cut, cut_start, moment, printable, span, table, told, width_of
+from djqueue.management.tables import (
+    NONE,
+    Cell,
+    chosen,
+    cut,
+    cut_start,
+    moment,
+    of_each,
+    printable,
+    span,
+    table,
+    told,
+    width_of,
+)
+from djqueue.operations.pausing import each_once
 from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE, Pause
 
 HEAD = ("paused", "name", "queue", "by", "since", "until", "why")
@@ -70,15 +84,17 @@ class Command(OperatorCommand):
         change_lane(self, options, "--pause", [f"--reason={options['reason']}", *force])
 
     def _list(self, alias: str | None, as_json: bool) -> None:
-        with told():
-            found = operations.pauses([alias] if alias else None)
+        listed, failures = of_each(chosen([alias] if alias else None), lambda queue: operations.pauses([queue.alias]))
+        found = each_once(listed)
         if as_json:
             self.stdout.write(json.dumps([asdict(one) for one in found]))
         elif found:
             cuts, width = {"why": cut, "name": cut_start, "by": cut}, width_of(self.stdout)
             self.stdout.write(table(HEAD, map(_row, found), cuts=cuts, spared="name", width=width, paint=self.paint))
-        else:
+        elif not failures:
             self.stdout.write("Nothing is paused. queue_lanes shows lanes that are.")
+        if failures:
+            raise CommandError("\n".join(failures))
 
 
 def add_what(parser: ArgumentParser) -> None:

@@ -6,6 +6,8 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand, asks, tells
 from djqueue.management.outcomes import REFUSED
@@ -19,19 +21,23 @@ class Command(OperatorCommand):
         "--failed is given: then only what has failed is deleted. It asks first."
     )
     examples = """
-        manage.py queue_purge -q mail
-        manage.py queue_purge -q mail --failed --no-input
+        manage.py queue_purge mail
+        manage.py queue_purge mail --failed --no-input
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        help = "the queue; may be repeated"
-        parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", required=True, help=help)
+        parser.add_argument("queues", nargs="*", metavar="queue", help="the alias of a queue")
+        help = "the same; may be repeated"
+        parser.add_argument("-q", "--queue", action="append", dest="more", default=[], metavar="ALIAS", help=help)
         parser.add_argument("--failed", action="store_true", help="delete what has failed instead")
         asks(parser, "messages are deleted")
         tells(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        queues, failed = chosen(options["queues"]), options["failed"]
+        aliases = [*options["queues"], *options["more"]]
+        if not aliases:
+            raise CommandError("Name the queues that are to be purged.", returncode=2)
+        queues, failed = chosen(aliases), options["failed"]
         with self.outcome("purge", (queue.alias for queue in queues)) as outcome:
             if not self.confirmed(_question(queues, failed), options["interactive"]):
                 return outcome.fail(REFUSED)
