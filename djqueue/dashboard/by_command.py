@@ -14,12 +14,12 @@ from djqueue.dashboard import plots
 from djqueue.dashboard.plots import COUNTS, TIMES, Plot, Series
 from djqueue.dashboard.seeing import able, left_out, pause_of
 from djqueue.dashboard.site import Site
-from djqueue.management.tables import number, told
 from djqueue.operations import pauses, rates
+from djqueue.operations.queues import asking_stores
 from djqueue.operations.rates import DAY, HOUR, CommandRates, Point
 from djqueue.registry import registry
 from djqueue.running.pauses import COMMAND, Pause
-from djqueue.utils import short_names
+from djqueue.words import number, short_names
 
 MOST_SHOWN = 100
 Known = dict[str, dict[tuple[str, str], CommandRates]]
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     queues, others = able("facts")
     period = DAY if request.GET.get("period") == DAY else HOUR
-    with told():
+    with asking_stores():
         rows = [*_rows(queues, _known(), period)]
     context = {
         "period": period,
@@ -60,7 +60,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
 def one(site: Site, request: HttpRequest) -> HttpResponse:
     """A command in a queue, with plots of its counts, of how long it ran, and of how long its messages waited."""
     alias, name = request.GET.get("queue", ""), request.GET.get("command", "")
-    with told():
+    with asking_stores():
         known = _known(escape(name))
     found = {period: known[period].get((alias, name)) for period in (HOUR, DAY)}
     context = {

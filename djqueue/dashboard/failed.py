@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from glob import escape
 from typing import NamedTuple
 
-from django.core.management.base import CommandError
 from django.http import HttpRequest, HttpResponse
 from django.utils.http import urlencode
 
@@ -14,9 +13,10 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
-from djqueue.management.tables import asking
+from djqueue.exceptions import QueueError
 from djqueue.operations.failed import Group, first_and_last, grouped
-from djqueue.utils import short_names
+from djqueue.operations.queues import asking
+from djqueue.words import short_names
 
 MOST_GROUPED = 2_000
 """Failed messages of a queue that are counted: all, or half of them the first and half of them the last."""
@@ -58,7 +58,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     for queue in queues:
         try:
             found, are_all = _groups(queue)
-        except CommandError as error:  # the others are shown
+        except QueueError as error:  # the others are shown
             problems.append(str(error))
             continue
         groups += [(queue.alias, group) for group in found]

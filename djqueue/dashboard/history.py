@@ -9,11 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.selecting import text_in, written
 from djqueue.dashboard.site import Site
-from djqueue.management.tables import asking
-from djqueue.operations.failed import short_ids
 from djqueue.operations.history import latest
+from djqueue.operations.queues import asking
 from djqueue.running.history import STATUSES
-from djqueue.utils import short_names
+from djqueue.words import short_ids, short_names
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:

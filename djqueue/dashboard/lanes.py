@@ -11,8 +11,8 @@ from djqueue.backends.base import Entry
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
-from djqueue.management.tables import asking
 from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, head_of, lanes_of
+from djqueue.operations.queues import asking
 
 MOST_LOOKED_AT = 1_000
 """Lanes of a queue that are looked at."""

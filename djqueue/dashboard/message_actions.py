@@ -19,8 +19,8 @@ from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
 from djqueue.operations import messages, paging
 from djqueue.operations.messages import RUNNING, WAITING
-from djqueue.utils import counted
 from djqueue.wiring import queues as all_queues
+from djqueue.words import counted
 
 MOST_CHANGED = 10_000
 """Messages that one form changes."""

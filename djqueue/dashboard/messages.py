@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from django.core.management.base import CommandError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from djqueue.backends.base import BaseQueue
@@ -13,19 +12,19 @@ from djqueue.dashboard import message_actions
 from djqueue.dashboard.seeing import able, every, left_out
 from djqueue.dashboard.selecting import Asked, asked, position_in, written
 from djqueue.dashboard.site import Site
-from djqueue.exceptions import NoResult
-from djqueue.management.tables import NONE, told
+from djqueue.exceptions import NoResult, QueueError
 from djqueue.messages.failures import errors_of
 from djqueue.operations import actions, explaining, paging
 from djqueue.operations.actions import Action
-from djqueue.operations.failed import call_of, short_ids
+from djqueue.operations.failed import call_of
 from djqueue.operations.messages import RUNNING, STATES, Message, find_message
+from djqueue.operations.queues import asking_stores
 from djqueue.registry import registry
 from djqueue.running.describing import result_of
 from djqueue.running.history import Ended, ended_of
 from djqueue.running.result_store import Progress, end_of, progress_of
-from djqueue.utils import short_names
 from djqueue.wiring import queues as all_queues
+from djqueue.words import NONE, short_ids, short_names
 
 
 class Row(NamedTuple):
@@ -42,10 +41,10 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     wanted = asked(request.GET)
     whole = wanted.given.get("id", "")
     try:
-        with told():
+        with asking_stores():
             one = _with_id(wanted.selection.queues, whole) if whole else None
             found = paging.page(wanted.selection, position_in(request.GET.get("after", "")))
-    except CommandError as error:  # another queue can still be chosen
+    except QueueError as error:  # another queue can still be chosen
         wanted.problems.append(str(error))
         one, found = None, paging.Page([], None, 0)
     if one is not None:
@@ -86,7 +85,7 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     """All that is known of a message: where it is, why it does not run, and what became of it."""
     id, alias = request.GET.get("id", ""), request.GET.get("queue", "")
     queues = sorted(every(), key=lambda queue: queue.alias != alias)  # it may have been moved
-    with told():
+    with asking_stores():
         found = _with_id([queue for queue in queues if "inspect" in queue.features], id)
         explained = explaining.explain_message(all_queues[found.queue], found) if found else explaining.explain(id)
         queue = all_queues[explained.queue] if explained.queue else None

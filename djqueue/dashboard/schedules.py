@@ -12,7 +12,7 @@ from djqueue.dashboard.forms import is_repeated
 from djqueue.dashboard.schedule_form import ScheduleForm
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
-from djqueue.management.tables import told
+from djqueue.operations.queues import asking_stores
 from djqueue.operations.schedules import known_schedules, refuse_declared, seen
 from djqueue.registry import registry
 from djqueue.schedules import Schedule, named
@@ -25,7 +25,7 @@ MOST_NAMED = 500
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     name = request.GET.get("name", "").strip()
-    with told():
+    with asking_stores():
         found = [one for one in known_schedules() if name.casefold() in one.name.casefold()]
         found.sort(key=lambda one: (one.next or inf, one.name))
         shown = seen(found[:MOST_SHOWN])
@@ -37,7 +37,7 @@ def edit(site: Site, request: HttpRequest) -> HttpResponse:
     """The form for a new schedule, or for that of a name."""
     site.demand(request, "edit_schedules")
     name = request.GET.get("name", "")
-    with told():
+    with asking_stores():
         known = _known(request, name) if name else None
         if name and known is None:
             return HttpResponseRedirect(site.url("schedules"))

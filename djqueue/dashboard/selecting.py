@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -54,7 +53,7 @@ def _options(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     for name, (_, kind, _) in Filter.arguments.items():
         try:
             options |= {name: kind(given[name])} if name in given else {}
-        except ArgumentTypeError as error:
+        except ValueError as error:
             problems.append(f"{TITLES.get(name, name)}: {error}")
     return options, problems
 

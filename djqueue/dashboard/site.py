@@ -8,7 +8,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.core.management.base import CommandError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -90,7 +89,7 @@ class Site:
                 raise PermissionDenied
             try:
                 return page(self, request)
-            except (CommandError, QueueError) as error:
+            except QueueError as error:
                 return self.show(request, "unreachable", {"problem": text_of(error)}, "Queues", status=503)
 
         return self._admin.admin_site.admin_view(shown)

@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 
+from djqueue.exceptions import InvalidQueueError, QueueError
 from djqueue.management.outcomes import Outcome
+from djqueue.operations.errors import InvalidInput
 
 PIPE_CLOSED = 128 + signal.SIGPIPE
 """The exit code of a command whose output nobody reads to its end, as of the tools of the system."""
@@ -69,10 +71,18 @@ class OperatorCommand(BaseCommand):
         self._is_json = bool(options.get("json"))
         self._is_colored = options["force_color"] or self.stdout.isatty()
         try:
-            return super().execute(*args, **options)
+            return self._executed(*args, **options)
         except BrokenPipeError:  # of the output, as head has read enough: errors of stores have been told
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(PIPE_CLOSED)
+
+    def _executed(self, *args: Any, **options: Any) -> Any:
+        """Raises CommandError for what operations raise."""
+        try:
+            return super().execute(*args, **options)
+        except QueueError as error:
+            code = 2 if isinstance(error, InvalidInput | InvalidQueueError) else 1
+            raise CommandError(str(error), returncode=code) from error
 
     def paint(self, text: str, role: str) -> str:
         """A text in the colour of a role of Django's palette, if the output is a terminal that shows colours."""
@@ -89,7 +99,7 @@ class OperatorCommand(BaseCommand):
         one = Outcome(action, what)
         try:
             yield one
-        except CommandError as error:
+        except (CommandError, QueueError) as error:
             one.fail(str(error))
             raise
         finally:
@@ -124,17 +134,6 @@ class OperatorCommand(BaseCommand):
                 self.stdout.flush()
 
         return show
-
-
-def asks(parser: ArgumentParser, before: str) -> None:
-    """Add Django's switch against questions to a command that asks one."""
-    help = f"do not ask before {before}"
-    parser.add_argument("--noinput", "--no-input", action="store_false", dest="interactive", help=help)
-
-
-def tells(parser: ArgumentParser, objects: str = "an object with what was done") -> None:
-    """Add the switch for JSON to a command that does something."""
-    parser.add_argument("--json", action="store_true", help=f"as JSON: {objects}")
 
 
 class VerbCommand(OperatorCommand):

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
-from djqueue.management.tables import NONE, asking, moment, number, printable
 from djqueue.operations import messages
 from djqueue.operations.messages import Message
+from djqueue.operations.queues import asking
+from djqueue.words import NONE, moment, number, printable
 
 MOST_CANDIDATES = 10
 

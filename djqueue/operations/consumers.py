@@ -7,19 +7,14 @@ from collections.abc import Container, Iterable, Sequence
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import QueueError
 from djqueue.operations.actions import operator, record
+from djqueue.operations.queues import chosen
 from djqueue.running import consumers as records
 from djqueue.running.consumers import GONE, ORDERS, QUIET, RESUME, STOP, ConsumerRecord, Order
 from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import near
-from djqueue.wiring import queues as all_queues
 
 LEAST_PART = 3
 """Characters of a name that stand for it, if they are in no other."""
-
-
-def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
-    """The queues of these aliases, all by default. Raises InvalidQueueError."""
-    return [all_queues[alias] for alias in dict.fromkeys(all_queues if aliases is None else aliases)]
 
 
 def consumers(aliases: Iterable[str] | None = None) -> list[ConsumerRecord]:

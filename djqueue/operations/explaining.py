@@ -15,7 +15,6 @@ from djqueue.backends.items import MARK
 from djqueue.discovery import is_discovered
 from djqueue.exceptions import InvalidMessage, NoResult, UnknownCommand
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
-from djqueue.management.tables import duration, moment, number
 from djqueue.messages.failures import errors_of, is_put_off
 from djqueue.operations.messages import RUNNING, Message, find_message
 from djqueue.policies.policy import Policy
@@ -28,8 +27,9 @@ from djqueue.running.history import ended_of
 from djqueue.running.pauses import COMMAND, Pause, Pauses
 from djqueue.running.result_store import end_of, is_cancelled
 from djqueue.throttle import ThrottledQueue
-from djqueue.utils import SHORT_ID, nearest, plain
+from djqueue.utils import nearest, plain
 from djqueue.wiring import queues as all_queues
+from djqueue.words import SHORT_ID, age, duration, moment, number
 
 MOST_LANES, MOST_BLOCKED = 500, 10
 """Lanes of a queue that are looked at, and that are named, of those that do not move."""
@@ -118,7 +118,7 @@ def _ended(queue: BaseQueue, id: str) -> Explanation | None:
     if (ended := ended_of(queue, id)) is not None:
         why = f": {ended.error}" if ended.error else ""
         by = f" by {ended.worker}" if ended.worker else ""
-        ran = f", at attempt {ended.attempts}{by} in {_lasted(ended.seconds)}" if ended.attempts else ""
+        ran = f", at attempt {ended.attempts}{by} in {duration(ended.seconds)}" if ended.attempts else ""
         text = f"It ended as {ended.status} at {moment(ended.ended)}{ran}{why}."
         return Explanation(id, queue.alias, ended.command, ended.status, (Reason("ended", text),))
     try:
@@ -185,7 +185,7 @@ def _delay(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[
     if one.state != DELAYED:
         return
     advice = f"Do not wait: queue_messages run-now {one.id[-SHORT_ID:]}."
-    when = f"at {moment(one.at)}, in {duration(max(0.0, one.at - seen.now))}"
+    when = f"at {moment(one.at)}, in {age(max(0.0, one.at - seen.now))}"
     upcoming = one.attempts + 1
     most = 0 if policy is None else policy.most_attempts
     attempt = f"Attempt {upcoming} of {most}" if upcoming <= most else f"Attempt {upcoming}"
@@ -295,10 +295,10 @@ def _movement(seen: Surroundings) -> Reason:
         first = next(iter(seen.queue.peek(DELAYED, 1)), None) if "inspect" in seen.queue.features else None
         if first is None:
             return Reason("working", f"Nothing waits. {seen.capacity}".rstrip())
-        when = f"{moment(first.at)}, in {duration(max(0.0, first.at - seen.now))}"
+        when = f"{moment(first.at)}, in {age(max(0.0, first.at - seen.now))}"
         delayed = _messages(seen.stats.delayed or 1, "is", "are")
         return Reason("delayed", f"Nothing is due: {delayed} delayed, the first until {when}.", until=first.at)
-    oldest = f", the oldest for {duration(seen.stats.oldest)}" if seen.stats.oldest is not None else ""
+    oldest = f", the oldest for {age(seen.stats.oldest)}" if seen.stats.oldest is not None else ""
     text = f"Nothing stops it: {_messages(seen.stats.ready, 'is', 'are')} ready{oldest}. {seen.capacity}"
     return Reason("working", text.rstrip())
 
@@ -389,7 +389,3 @@ def _paused(kind: str, what: str, pause: Pause, resume: str) -> Reason:
 def _messages(count: int, one: str, many: str) -> str:
     """How many, with a verb that fits: 1 message is, 2 messages are."""
     return f"1 message {one}" if count == 1 else f"{number(count)} messages {many}"
-
-
-def _lasted(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds < 60 else duration(seconds)

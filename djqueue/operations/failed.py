@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -14,31 +13,14 @@ from typing import Any
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, Record
 from djqueue.exceptions import InvalidMessage, UnknownCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    Paint,
-    age,
-    asking,
-    cut,
-    full_moment,
-    moment,
-    number,
-    printable,
-    shown_parts,
-    span,
-)
 from djqueue.messages.failures import errors_of, kind_of, text_of
+from djqueue.operations.queues import asking
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
 from djqueue.running.describing import arguments_of
-from djqueue.utils import SHORT_ID, short_names
+from djqueue.words import NONE, SHORT_ID, format_span, parse_span
 
-HEAD = ("id", "queue", "command", "failed", "attempts", "reason")
-SUMMARY = ("count", "command", "exception", "first", "last", "id of last")
 CHUNK = 500
-REASON = 120
-"""Characters of a reason in a table."""
 LEAST_PART = 4
 """Characters of an id that stand for it, of its beginning, its end, or the short form, if they fit no other."""
 AN_ID = f"its id, or {LEAST_PART} or more characters of it: the first, the last, or the first of those that are listed"
@@ -56,9 +38,9 @@ def failed_queue(queue: BaseQueue) -> BaseQueue:
 
 
 def wanted_text(text: str) -> str:
-    """A text that an operator looks for."""
+    """A text that an operator looks for. Raises ValueError for an empty one."""
     if not text.strip():  # as from a shell variable that is not set: an empty text is in every reason
-        raise ArgumentTypeError("It is empty.")
+        raise ValueError("It is empty.")
     return text
 
 
@@ -69,7 +51,7 @@ def is_named(name: str, wanted: str) -> bool:
 
 
 Arguments = dict[str, tuple[str, Callable[[str], Any], str]]
-"""The arguments of a filter by their names, as argparse knows them: metavar, type and help."""
+"""The arguments of a filter by their names: what stands for the value, what reads it (or raises ValueError), help."""
 ARGUMENTS: Arguments = {
     "command": (
         "NAME",
@@ -78,15 +60,9 @@ ARGUMENTS: Arguments = {
     ),
     "exception": ("CLASS", wanted_text, "only what failed with this exception: its very class, named in the same way"),
     "reason": ("TEXT", wanted_text, "only with this text in the reason or in the description, in whatever case"),
-    "older": ("AGE", span, "only what failed longer ago than 90s, 30m, 12h, 7d or 4w"),
-    "newer": ("AGE", span, "only what failed since"),
+    "older": ("AGE", parse_span, "only what failed longer ago than 90s, 30m, 12h, 7d or 4w"),
+    "newer": ("AGE", parse_span, "only what failed since"),
 }
-
-
-def add_filter(parser: ArgumentParser, name: str, arguments: Arguments = ARGUMENTS) -> None:
-    """Let a command take one of the arguments of a filter."""
-    metavar, type, help = arguments[name]
-    parser.add_argument(f"--{name}", metavar=metavar, type=type, help=help)
 
 
 class Filter:
@@ -102,7 +78,7 @@ class Filter:
 
     def __str__(self) -> str:
         return ", ".join(
-            f"--{name} {age(wanted) if self.arguments[name][1] is span else repr(wanted)}"
+            f"--{name} {format_span(wanted) if self.arguments[name][1] is parse_span else repr(wanted)}"
             for name, wanted in self._asked.items()
         )
 
@@ -120,11 +96,6 @@ class Filter:
     def _moment(self, record: Record) -> float:
         """The moment from which the age of a message counts."""
         return failed_at(record)
-
-    @classmethod
-    def add_arguments(cls, parser: ArgumentParser) -> None:
-        for name in cls.arguments:
-            add_filter(parser, name, cls.arguments)
 
 
 # ---- What is there
@@ -217,31 +188,6 @@ def description(entry: Entry) -> str:
     return next(filter(None, said), "")
 
 
-def rows(found: Sequence[Found], full_ids: bool = False) -> list[list[str]]:
-    """The cells below :data:`HEAD`."""
-    ids = short_ids([record.entry.id for _, record in found], full_ids)
-    names = short_names(record.entry.command for _, record in found)
-    return [
-        [
-            Cell.of(printable(ids[record.entry.id]), "SQL_KEYWORD"),
-            printable(queue.alias),
-            printable(names[record.entry.command]) or NONE,
-            moment(failed_at(record)),
-            number(record.entry.attempts),
-            cut(about(record.entry), REASON),
-        ]
-        for queue, record in found
-    ]
-
-
-def short_ids(ids: Sequence[str], full: bool = False) -> dict[str, str]:
-    """The end of each id that tells it from the others."""
-    length = SHORT_ID
-    while not full and len({id[-length:] for id in ids}) < len(set(ids)):
-        length += 1
-    return {id: id if full else id[-length:] for id in ids}
-
-
 def brief(queue: BaseQueue, record: Record) -> dict:
     """A line of the list, for JSON."""
     reasons = {name: last(record.entry, name) or None for name in ("exception", "reason")}
@@ -273,36 +219,6 @@ def call_of(queue: BaseQueue, record: Record) -> tuple[str, str]:
     except Exception as error:
         return "", f"{kind_of(error)}: {text_of(error)}"
     return arguments_of(command, args, kwargs), ""
-
-
-def page(queue: BaseQueue, record: Record, more: Mapping[str, str], paint: Paint) -> str:
-    """All that is known of a message, as text; ``more`` are further lines by their titles."""
-    entry = record.entry
-    lines = {
-        "id": entry.id,
-        "queue": queue.alias,
-        "command": entry.command or NONE,
-        "about": description(entry),
-        **more,
-        "priority": number(entry.priority),
-        "created": full_moment(entry.created),
-        "failed": full_moment(failed_at(record)),
-        "attempts": f"{entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
-        "size": f"{number(len(entry.body))} bytes",
-    }
-    return shown_parts(lines, paint) + shown_errors(entry, paint)
-
-
-def shown_errors(entry: Entry, paint: Paint) -> str:
-    """What went wrong at each attempt, below what is known of a message."""
-    return "".join(f"\n{_error(error, paint)}" for error in errors_of(entry.errors))
-
-
-def _error(error: dict, paint: Paint) -> str:
-    at, where = full_moment(error.get("at")), error.get("consumer") or error.get("host") or NONE
-    head = f"{at}  attempt {error.get('attempt', NONE)} on {where}: {error.get('reason') or NONE}"
-    trace = printable(str(error.get("traceback") or "")).rstrip()
-    return "\n" + paint(printable(head), "ERROR") + (f"\n{trace}" if trace else "")
 
 
 # ---- How they are counted
@@ -339,24 +255,6 @@ def grouped(found: Iterable[Found]) -> list[Group]:
         if at >= group.last:
             group.last, group.id, group.reason = at, entry.id, reason
     return sorted(groups.values(), key=lambda group: (-group.count, -group.last))
-
-
-def group_rows(groups: Sequence[Group], full_ids: bool = False) -> list[list[str]]:
-    """The cells below :data:`SUMMARY`."""
-    ids = short_ids([group.id for group in groups], full_ids)
-    names = short_names(group.command for group in groups)
-    exceptions = short_names(group.exception for group in groups if group.raised)
-    return [
-        [
-            number(group.count),
-            printable(names[group.command]) or NONE,
-            cut(exceptions[group.exception] if group.raised else group.exception, REASON),
-            moment(group.first),
-            moment(group.last),
-            Cell.of(printable(ids[group.id]), "SQL_KEYWORD"),
-        ]
-        for group in groups
-    ]
 
 
 def group_object(group: Group) -> dict:

@@ -10,15 +10,16 @@ from typing import NamedTuple
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import READY, QueueStats
-from djqueue.logs import lasted
 from djqueue.messages.failures import text_of
-from djqueue.operations.consumers import chosen, consumers_of, serving
+from djqueue.operations.consumers import consumers_of, serving
 from djqueue.operations.pausing import pauses_of
+from djqueue.operations.queues import chosen
 from djqueue.operations.rates import LATELY, MINUTES, QueueRates, queue_rates
 from djqueue.running.consumers import GONE, QUIET, ConsumerRecord
 from djqueue.running.pauses import QUEUE, Pause
 from djqueue.running.shared import Shared, shared_stores
-from djqueue.utils import counted, nearest, seconds
+from djqueue.utils import nearest, seconds
+from djqueue.words import counted, duration
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 """How bad it is, as the exit codes of Nagios' plugins."""
@@ -117,7 +118,9 @@ def _of_counts(queue: BaseQueue, stats: QueueStats, limits: Sequence[Limit]) -> 
     if level := backlog.level(stats.ready):
         yield Problem(level, queue.alias, "backlog", f"{counted(stats.ready, 'message')} ready")
     if level := age.level(stats.oldest or 0.0):
-        yield Problem(level, queue.alias, "age", f"the oldest ready message has waited for {lasted(stats.oldest or 0)}")
+        yield Problem(
+            level, queue.alias, "age", f"the oldest ready message has waited for {duration(stats.oldest or 0)}"
+        )
     if level := failed.level(stats.failed or 0):
         text = f"{counted(stats.failed or 0, 'failed message')}: queue_errors summary tells of what"
         yield Problem(level, queue.alias, "failed", text)
@@ -157,7 +160,7 @@ def _of_gone(now: float, known: Sequence[ConsumerRecord], gone_for: float) -> It
         silent = now - one.at
         if one.state == GONE and silent <= gone_for:
             ran = f", and ran {counted(one.busy, 'message')}" if one.busy else ""
-            text = f"consumer {one.name} was last heard of {lasted(silent)} ago{ran}: it was killed, or stands still"
+            text = f"consumer {one.name} was last heard of {duration(silent)} ago{ran}: it was killed, or stands still"
             yield Problem(WARNING, "", "gone", text)
 
 
@@ -166,7 +169,7 @@ def _of_commands(queue: BaseQueue, alive: Sequence[ConsumerRecord]) -> Iterator[
     if not alive or "inspect" not in queue.features or not all(one.known for one in alive):
         return
     known = {name for one in alive for name in one.known}
-    patience = lasted(seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"))
+    patience = duration(seconds(conf.get("QUEUE_UNKNOWN_AFTER"), "QUEUE_UNKNOWN_AFTER"))
     for name in dict.fromkeys(record.entry.command for record in queue.walk(READY, MOST_SEEN)):
         if name and name not in known:
             meant = nearest(name, known)

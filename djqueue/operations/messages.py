@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from itertools import chain
@@ -13,35 +13,22 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
 from djqueue.exceptions import NotSupported
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    Paint,
-    cut,
-    duration,
-    full_moment,
-    moment,
-    number,
-    printable,
-    shown_parts,
-)
 from djqueue.messages.envelope import readdressed
 from djqueue.messages.failures import errors_of
 from djqueue.operations import failed
 from djqueue.operations.actions import record
-from djqueue.operations.failed import CHUNK, LEAST_PART, REASON, failed_queue, short_ids
+from djqueue.operations.failed import CHUNK, LEAST_PART, failed_queue
 from djqueue.registry import registry
 from djqueue.results import Cancelled, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import policy_of
-from djqueue.utils import short_names, slices
+from djqueue.utils import slices
 from djqueue.wiring import queues
+from djqueue.words import NONE, short_lane
 
 RUNNING = "running"
 WAITING = (READY, DELAYED)
 STATES = (*WAITING, RUNNING, FAILED)
-HEAD = ("id", "queue", "command", "state", "age", "due", "attempts", "priority", "lane", "about")
-ROLES = {FAILED: "ERROR", DELAYED: "WARNING", RUNNING: "SUCCESS"}
 MOST_LOOKED_AT = 10_000
 """Messages of each state of a queue among which a part of an id is looked for."""
 UNTIL_MOVED = 60.0
@@ -120,7 +107,7 @@ class Filter(failed.Filter):
 
     def picks(self, record: Record, now: float) -> bool:
         wanted, lane = self._asked.get("lane"), record.entry.lane
-        is_in = wanted is None or fnmatchcase(lane, wanted) or fnmatchcase(_short_lane(lane), wanted)
+        is_in = wanted is None or fnmatchcase(lane, wanted) or fnmatchcase(short_lane(lane), wanted)
         return is_in and super().picks(record, now)
 
     def _moment(self, record: Record) -> float:
@@ -292,44 +279,6 @@ def _for_queue(queue: BaseQueue, there: BaseQueue, entry: Entry) -> Entry:
 # ---- How they are shown
 
 
-def rows(found: Sequence[Message], now: Mapping[str, float], full_ids: bool = False) -> list[list[str]]:
-    """The cells below :data:`HEAD`; ``now`` is the time of each queue, by its alias."""
-    ids = short_ids([one.id for one in found], full_ids)
-    names = short_names(one.command for one in found)
-    return [
-        [
-            Cell.of(printable(ids[one.id]), "SQL_KEYWORD"),
-            printable(one.queue),
-            printable(names[one.command]) or NONE,
-            Cell.of(one.state, ROLES.get(one.state, "")),
-            duration(max(0.0, now[one.queue] - one.created)) if one.created else NONE,
-            moment(one.at) if one.state == DELAYED else NONE,
-            number(one.attempts),
-            number(one.priority),
-            printable(_short_lane(one.lane)) or NONE,
-            cut(about(one), REASON),
-        ]
-        for one in found
-    ]
-
-
-def _short_lane(name: str) -> str:
-    """The name of a lane without the module of its command."""
-    command, colon, key = name.partition(":")
-    return command.rpartition(".")[2] + colon + key
-
-
-def empty_columns(found: Sequence[Message]) -> list[str]:
-    """The columns that would say nothing of these messages."""
-    says = {
-        "due": any(one.state == DELAYED for one in found),
-        "priority": any(one.priority for one in found),
-        "lane": any(one.lane for one in found),
-        "about": any(about(one) != NONE for one in found),
-    }
-    return [name for name, is_said in says.items() if not is_said]
-
-
 def about(one: Message) -> str:
     """Who runs it, what it was about, and why it failed last."""
     by = f"by {one.consumer}" if one.consumer else ""
@@ -346,24 +295,3 @@ def as_object(one: Message) -> dict[str, Any]:
 def full_object(one: Message) -> dict[str, Any]:
     """All that is known of it, for JSON, with the errors of its attempts; never the arguments."""
     return as_object(one) | {"errors": errors_of(one.entry.errors)}
-
-
-def page(one: Message, more: Mapping[str, str], paint: Paint) -> str:
-    """All that is known of a message, as text; ``more`` are further lines by their titles."""
-    when = {DELAYED: "due", READY: "ready", RUNNING: "leased to", FAILED: "failed"}[one.state]
-    lines = {
-        "id": one.id,
-        "queue": one.queue,
-        "state": one.state,
-        "command": one.command or NONE,
-        "about": one.description,
-        **more,
-        "lane": one.lane,
-        "consumer": one.consumer,
-        "priority": number(one.priority),
-        "created": full_moment(one.created),
-        when: full_moment(one.at),
-        "attempts": f"{one.attempts} (failed: {one.failures}, lost: {one.lost})",
-        "size": f"{number(one.bytes)} bytes",
-    }
-    return shown_parts(lines, paint) + failed.shown_errors(one.entry, paint)

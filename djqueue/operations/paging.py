@@ -11,7 +11,7 @@ from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
 from djqueue.operations.failed import failed_queue
 from djqueue.operations.messages import ANY, RUNNING, Filter, Message, is_lane
-from djqueue.utils import SHORT_ID
+from djqueue.words import SHORT_ID
 
 SIZE = 50
 MOST_LOOKED_AT = 5_000

@@ -12,8 +12,8 @@ from djqueue.discovery import autodiscover
 from djqueue.exceptions import NotSupported, QueueError
 from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import operator, record
-from djqueue.operations.consumers import chosen
 from djqueue.operations.failed import CHUNK
+from djqueue.operations.queues import chosen
 from djqueue.registry import registry
 from djqueue.running import pauses as facts
 from djqueue.running.pauses import COMMAND, KINDS, QUEUE, Pause, bring_up

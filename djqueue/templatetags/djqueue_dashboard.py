@@ -10,8 +10,7 @@ from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from djqueue import logs
-from djqueue.management import tables
+from djqueue import words
 from djqueue.running.consumers import ConsumerRecord
 
 register = template.Library()
@@ -23,60 +22,45 @@ def ago(context: Context, moment: Any, queue: str) -> SafeString | str:
 
     The moment itself is in the title.
     """
-    exact = tables.full_moment(moment)
-    if exact == tables.NONE:
+    exact = words.full_moment(moment)
+    if exact == words.NONE:
         return exact
     away = moment - context["clocks"].now(queue)
-    words = f"{tables.duration(-away)} ago" if away < 0 else f"in {tables.duration(away)}"
-    return format_html('<time class="nowrap" title="{}">{}</time>', exact, words)
+    text = f"{words.age(-away)} ago" if away < 0 else f"in {words.age(away)}"
+    return format_html('<time class="nowrap" title="{}">{}</time>', exact, text)
 
 
 @register.simple_tag(takes_context=True)
 def since(context: Context, moment: Any, queue: str) -> SafeString | str:
     """For how long something has lasted, by the clock of a queue; the moment of its beginning is in the title."""
-    exact = tables.full_moment(moment)
-    if exact == tables.NONE:
+    exact = words.full_moment(moment)
+    if exact == words.NONE:
         return exact
     lasted = max(0.0, context["clocks"].now(queue) - moment)
-    return format_html('<time class="nowrap" title="since {}">{}</time>', exact, tables.duration(lasted))
+    return format_html('<time class="nowrap" title="since {}">{}</time>', exact, words.age(lasted))
 
 
 @register.simple_tag
 def exact(moment: Any) -> str:
     """A moment with its date, to the second."""
-    return tables.full_moment(moment)
+    return words.full_moment(moment)
 
 
 @register.simple_tag
 def time_of(moment: Any) -> str:
     """The hour and minute of a moment, in Django's time zone."""
-    return tables.full_moment(moment)[11:16]
+    return words.full_moment(moment)[11:16]
 
 
 @register.filter
 def number(count: int | None, capped: int | None = None) -> str:
     """A count: "-" if it is not known, "100,000+" where counting stopped."""
-    return tables.count(count, capped)
+    return words.count(count, capped)
 
 
-@register.filter
-def rate(value: float | None) -> str:
-    """A number of messages per minute."""
-    if value is None:
-        return tables.NONE
-    return f"{value:.1f}".removesuffix(".0") if value < 10 else tables.number(round(value))
-
-
-@register.filter
-def duration(seconds: float | None) -> str:
-    """Whole seconds, as people say them."""
-    return tables.duration(seconds)
-
-
-@register.filter
-def lasted(seconds: float | None) -> str:
-    """A duration that may be short; "-" if it is not known."""
-    return tables.NONE if seconds is None else logs.lasted(seconds)
+register.filter("rate", words.rate)
+register.filter("duration", words.duration)
+register.filter("age", words.age)
 
 
 @register.simple_tag
@@ -88,4 +72,4 @@ def named(queue: str, id: str) -> str:
 @register.simple_tag
 def capacity(consumer: ConsumerRecord) -> str:
     """How many messages a consumer runs at a time."""
-    return tables.number(consumer.threads + consumer.coroutines)
+    return words.number(consumer.threads + consumer.coroutines)

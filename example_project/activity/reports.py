@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from activity.models import Event
 from djqueue import queues
-from djqueue.logs import lasted
 from djqueue.operations.failed import Filter, call_of, description, failed_at, last, picked
+from djqueue.words import duration
 
 ENDS = {"completed": "done", "failed": "failed", "retried": "retried", "discarded": "discarded"}
 """The kinds of event that end an attempt, and the word for each."""
@@ -55,7 +55,7 @@ def _line(event: Event) -> dict:
         "time": clock(event.at),
         "command": event.command,
         "kind": ENDS[event.kind],
-        "told": lasted(event.seconds) if took else event.reason,
+        "told": duration(event.seconds) if took else event.reason,
     }
 
 

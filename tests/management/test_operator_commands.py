@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command, load_command_class
 from django.db.utils import ConnectionHandler
 
-from djqueue import operations, queues
+from djqueue import operations, queues, words
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.database import checks, session
 from djqueue.backends.database import queue as queue_module
@@ -18,8 +18,8 @@ from djqueue.backends.entries import Entry, QueueStats
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.consumer import Consumer
 from djqueue.decorators import queue_command
-from djqueue.management import tables
 from djqueue.management.commands import queue_stats
+from djqueue.management.messages import FAILED_HEAD
 from djqueue.messages.failures import errors_of, with_error
 from djqueue.operations import failed
 from djqueue.operations.rates import QueueRates
@@ -274,7 +274,7 @@ def test_errors_are_listed_with_their_reasons_as_a_table_and_as_json(queue):
     kill(queue, "first", "second")
     kill(queues["mail"], "third", words="no\nstamps")
     head, *lines = run("queue_errors", "list").splitlines()
-    assert head.split() == list(failed.HEAD)
+    assert head.split() == list(FAILED_HEAD)
     assert [line.split()[:2] for line in lines] == [["first", "default"], ["second", "default"], ["third", "mail"]]
     assert [line.split()[2] for line in lines] == ["first", "second", "third"]
     assert lines[0].endswith("1  ValueError: out of paint") and lines[2].endswith("ValueError: no stamps")
@@ -686,19 +686,19 @@ def test_the_death_of_one_that_was_put_off_is_in_its_note(queue):
     ("seconds", "text"),
     [(None, "-"), (0.4, "0 s"), (59, "59 s"), (200, "3m 20s"), (7200, "2h 00m"), (93784, "26h 03m")],
 )
-def test_durations(seconds, text):
-    assert tables.duration(seconds) == text
+def test_ages(seconds, text):
+    assert words.age(seconds) == text
 
 
 def test_moments_are_in_the_time_zone_of_the_project(settings, monkeypatch):
     settings.TIME_ZONE = "Europe/Berlin"
     settings.USE_TZ = False
-    monkeypatch.setattr(tables.time, "time", lambda: 1_750_010_000.0)
-    assert tables.moment(1_750_000_000) == "17:06:40"
-    assert tables.moment(1_749_900_000) == "Jun 14 13:20"
-    assert tables.moment(1_700_000_000) == "2023-11-14"
-    assert tables.full_moment(1_750_000_000) == "2025-06-15 17:06:40"
-    assert tables.moment(0) == tables.full_moment("never") == "-"
+    monkeypatch.setattr(words.time, "time", lambda: 1_750_010_000.0)
+    assert words.moment(1_750_000_000) == "17:06:40"
+    assert words.moment(1_749_900_000) == "Jun 14 13:20"
+    assert words.moment(1_700_000_000) == "2023-11-14"
+    assert words.full_moment(1_750_000_000) == "2025-06-15 17:06:40"
+    assert words.moment(0) == words.full_moment("never") == "-"
 
 
 @pytest.mark.slow

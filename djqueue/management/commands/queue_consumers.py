@@ -12,24 +12,11 @@ from typing import Any
 from djqueue import operations
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    chosen,
-    cut,
-    cut_middle,
-    cut_start,
-    duration,
-    full_moment,
-    number,
-    printable,
-    table,
-    told,
-    width_of,
-)
+from djqueue.management.tables import Cell, table, width_of
+from djqueue.operations.queues import asking_stores, chosen
 from djqueue.running.consumers import ConsumerRecord
 from djqueue.running.shared import shared_stores
-from djqueue.utils import counted, short_names
+from djqueue.words import NONE, age, counted, cut, cut_middle, cut_start, full_moment, number, printable, short_names
 
 HEAD = ("consumer", "state", "busy", "runs", "for", "ran", "MiB", "release", "djqueue", "up", "seen", "queues")
 RIGHT = ("busy", "for", "ran", "MiB", "up", "seen")
@@ -82,18 +69,18 @@ class Command(OperatorCommand):
         for verb, (order, said) in ORDERS.items():
             if options[verb] is not None:
                 with self.outcome(verb, [options[verb]]) as outcome:
-                    with told():
+                    with asking_stores():
                         outcome.what = [order(options[verb])]
                     outcome.did(what=outcome.what)
                     return self.say(f"{printable(outcome.what[0])} {said}")
-        with told():
+        with asking_stores():
             found = operations.consumers(queue.alias for queue in queues)
         if options["show"] is not None:
             self._show(found, options["show"], options["json"])
         elif options["json"]:
             self.stdout.write(json.dumps([asdict(one) for one in found]))
         else:
-            with told():
+            with asking_stores():
                 now = next((shared.store.now() for shared in shared_stores(queues)), time.time())
             self._list(found, now)
             if unheard := ", ".join(queue.alias for queue in queues if not _is_heard_of(queue)):
@@ -109,7 +96,7 @@ class Command(OperatorCommand):
         self.stdout.write(table(HEAD, rows, RIGHT, paint=self.paint, **form))
 
     def _show(self, found: Sequence[ConsumerRecord], part: str, as_json: bool) -> None:
-        with told():
+        with asking_stores():
             [one] = [one for one in found if one.name == operations.named(part, found)]
         self.stdout.write(json.dumps(asdict(one)) if as_json else self._page(one))
 
@@ -132,7 +119,7 @@ class Command(OperatorCommand):
             "runs": counted(one.busy, "message"),
         }
         known = [self.paint(f"{title:10}", "MIGRATE_LABEL") + printable(value) for title, value in lines.items()]
-        runs = [[printable(run.id), printable(run.command), duration(one.at - run.since)] for run in one.running]
+        runs = [[printable(run.id), printable(run.command), age(one.at - run.since)] for run in one.running]
         shown = table(("id", "command", "for"), runs, ("for",), paint=self.paint) if runs else ""
         return "\n".join([*known, *(["", shown] if shown else [])])
 
@@ -161,13 +148,13 @@ def _rows(found: Sequence[ConsumerRecord], now: float) -> list[list[str]]:
             Cell.of(one.state, ROLES.get(one.state, "")),
             f"{number(one.busy)}/{number(one.threads + one.coroutines)}",
             printable(names[one.running[0].command]) if one.running else NONE,
-            duration(one.at - one.running[0].since) if one.running else NONE,
+            age(one.at - one.running[0].since) if one.running else NONE,
             number(one.ran),
             f"{one.memory:,.0f}",
             cut(one.release, RELEASE) or NONE,
             printable(one.version) or NONE,
-            duration(one.at - one.started),
-            f"{duration(max(0.0, now - one.at))} ago",
+            age(one.at - one.started),
+            f"{age(max(0.0, now - one.at))} ago",
             printable(", ".join(one.queues)),
         ]
         for one in found

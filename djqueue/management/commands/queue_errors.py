@@ -18,31 +18,19 @@ from django.db import DatabaseError, connections
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.exceptions import QueueError
-from djqueue.logs import lasted
-from djqueue.management.base import VerbCommand, asks, refuse_none_or_both, tells
+from djqueue.management import messages as shown
+from djqueue.management.arguments import add_asking, add_filters, add_json, limit
+from djqueue.management.base import VerbCommand, refuse_none_or_both
 from djqueue.management.outcomes import REFUSED, Outcome
 from djqueue.management.selecting import by_id
-from djqueue.management.tables import (
-    NONE,
-    able,
-    asking,
-    chosen,
-    cut,
-    cut_start,
-    limit,
-    moment,
-    number,
-    printable,
-    shown_parts,
-    table,
-    width_of,
-)
+from djqueue.management.tables import shown_parts, table, width_of
 from djqueue.operations import failed, rehearsing
 from djqueue.operations.actions import record
 from djqueue.operations.failed import Filter, Found, failed_queue, picked
 from djqueue.operations.messages import RUNNING, Message
-from djqueue.utils import counted, short_names
+from djqueue.operations.queues import asking, chosen, with_feature
 from djqueue.wiring import queues as all_queues
+from djqueue.words import NONE, counted, cut, cut_start, duration, moment, number, printable, short_names
 
 VERBS = {
     "list": "the failed messages, a line for each",
@@ -100,13 +88,13 @@ class Command(VerbCommand):
             of[verb].add_argument("ids", nargs="*", metavar="id", help=failed.AN_ID)
             of[verb].add_argument("--all", action="store_true", help="every message in the failed queues chosen")
             of[verb].add_argument("--dry-run", action="store_true", help="say how many, and leave them where they are")
-            tells(of[verb])
-        asks(of["delete"], "a filter or --all deletes messages")
+            add_json(of[verb])
+        add_asking(of["delete"], "a filter or --all deletes messages")
         for verb, one in of.items():
             help = "only of this queue; may be repeated (default: all)"
             one.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
             if verb not in ("show", "rehearse"):
-                Filter.add_arguments(one)
+                add_filters(one, Filter.arguments)
         for verb in ("list", "summary", "show", "rehearse"):
             of[verb].add_argument("--json", action="store_true", help="as JSON, with whole ids")
         for verb in ("list", "summary"):
@@ -124,7 +112,7 @@ class Command(VerbCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         refusal = "The failed queue of {} cannot be looked into: its backend cannot 'inspect'."
-        queues, others = able(chosen(options["queues"]), "inspect", refusal, asked_for=bool(options["queues"]))
+        queues, others = with_feature(chosen(options["queues"]), "inspect", refusal, asked_for=bool(options["queues"]))
         if others:
             self.stderr.write(f"Left out, as their backends cannot 'inspect': {others}.")
         getattr(self, f"_{options['verb']}")(queues, options)
@@ -137,9 +125,9 @@ class Command(VerbCommand):
         if options["json"]:
             self.stdout.write(json.dumps([failed.brief(*one) for one in found[:most]]))
         elif found:
-            rows = failed.rows(found[:most], options["full_ids"])
+            rows = shown.failed_rows(found[:most], options["full_ids"])
             cuts, without = {"reason": cut, "command": cut_start}, () if len(queues) > 1 else ("queue",)
-            self._table(failed.HEAD, rows, "attempts", cuts=cuts, without=without)
+            self._table(shown.FAILED_HEAD, rows, "attempts", cuts=cuts, without=without)
             if len(found) > most:
                 self.stdout.write("… and more: see --limit, or queue_errors summary")
         else:
@@ -152,7 +140,7 @@ class Command(VerbCommand):
             self.stdout.write(json.dumps([failed.group_object(group) for group in groups]))
         elif groups:
             cuts = {"command": cut_start, "exception": cut}
-            self._table(failed.SUMMARY, failed.group_rows(groups, options["full_ids"]), "count", cuts=cuts)
+            self._table(shown.SUMMARY, shown.group_rows(groups, options["full_ids"]), "count", cuts=cuts)
         else:
             self._none(asked)
 
@@ -171,7 +159,7 @@ class Command(VerbCommand):
             self.stdout.write(json.dumps(failed.full(queue, record) | more))
         else:
             said = {"call": call or f"cannot be shown: {problem}"} if options["arguments"] else {}
-            self.stdout.write(failed.page(queue, record, said, self.paint))
+            self.stdout.write(shown.failed_page(queue, record, said, self.paint))
 
     def _export(self, queues: list[BaseQueue], options: dict) -> None:
         found = picked(queues, Filter(options))
@@ -221,8 +209,8 @@ class Command(VerbCommand):
     def _tell(self, seen: rehearsing.Rehearsal) -> None:
         """What a rehearsal did, as text."""
         width = width_of(self.stdout)
-        outcome = f"{seen.outcome} in {lasted(seen.seconds)}"
-        took = f"{number(len(seen.queries))} in {lasted(sum(query.seconds for query in seen.queries))}"
+        outcome = f"{seen.outcome} in {duration(seen.seconds)}"
+        took = f"{number(len(seen.queries))} in {duration(sum(query.seconds for query in seen.queries))}"
         parts = {"call": seen.call, "outcome": outcome, "returned": seen.value, "queries": took if seen.queries else ""}
         lines = [shown_parts(parts, self.paint)]
         lines += [_query(one, width) for one in seen.queries[:MOST_QUERIES]]
@@ -303,7 +291,7 @@ def _argument(text: str) -> tuple[str, Any]:
 
 
 def _query(one: rehearsing.Query, width: int | None) -> str:
-    head, sql = f"  {lasted(one.seconds):>8}  {one.database}  ", " ".join(one.sql.split())
+    head, sql = f"  {duration(one.seconds):>8}  {one.database}  ", " ".join(one.sql.split())
     return head + (cut(sql, max(20, width - len(head))) if width else printable(sql))
 
 

@@ -12,11 +12,13 @@ from django.core.management.base import CommandError
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
 from djqueue.management.selecting import not_one
-from djqueue.management.tables import asking, chosen, of_each, printable, width_of
+from djqueue.management.tables import width_of
 from djqueue.operations import messages
 from djqueue.operations.explaining import UNKNOWN, Explanation, as_object, explain, explain_message, explain_queue
+from djqueue.operations.queues import asking, chosen, of_each
 from djqueue.utils import nearest
 from djqueue.wiring import queues as all_queues
+from djqueue.words import printable
 
 
 class Command(OperatorCommand):

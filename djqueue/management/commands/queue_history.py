@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from heapq import merge
@@ -15,28 +15,14 @@ from django.utils.dateparse import parse_datetime
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.history import bounds
-from djqueue.logs import lasted
+from djqueue.management.arguments import add_filters, argument, limit
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    able,
-    asking,
-    chosen,
-    cut,
-    cut_start,
-    limit,
-    moment,
-    number,
-    printable,
-    span,
-    table,
-    width_of,
-)
-from djqueue.operations.failed import AN_ID, LEAST_PART, add_filter, is_named, is_part, short_ids
+from djqueue.management.tables import Cell, table, width_of
+from djqueue.operations.failed import AN_ID, ARGUMENTS, LEAST_PART, is_named, is_part
 from djqueue.operations.history import Row, ended_messages
+from djqueue.operations.queues import asking, chosen, with_feature
 from djqueue.running.history import STATUSES, Ended, read
-from djqueue.utils import short_names
+from djqueue.words import NONE, cut, cut_start, duration, moment, number, parse_span, printable, short_ids, short_names
 
 HEAD = ("id", "queue", "command", "status", "ended", "ran", "attempts", "consumer", "error")
 LATE = 3600.0
@@ -60,8 +46,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add_filter(parser, "command")
-        add_filter(parser, "exception")
+        add_filters(parser, {name: ARGUMENTS[name] for name in ("command", "exception")})
         add("--status", action="append", choices=STATUSES, help="only what ended so; may be repeated")
         since = "only what ended since: 90s, 30m, 12h, 7d or 4w ago, or a date and time"
         add("--since", "--newer", type=_since, metavar="WHEN", help=since)
@@ -72,7 +57,7 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         refusal = "{} keeps no history: its backend cannot."
-        queues, others = able(chosen(options["queues"]), "history", refusal, asked_for=bool(options["queues"]))
+        queues, others = with_feature(chosen(options["queues"]), "history", refusal, asked_for=bool(options["queues"]))
         if others:
             self.stderr.write(f"Left out, as their backends keep no history: {others}.")
         most = options["limit"]
@@ -132,6 +117,7 @@ def _is_wanted(row: Row, options: dict[str, Any]) -> bool:
     )
 
 
+@argument
 def _since(text: str) -> float | datetime:
     """Seconds ago, or a moment, in Django's time zone unless it has one."""
     try:
@@ -141,9 +127,9 @@ def _since(text: str) -> float | datetime:
     if when is not None:
         return timezone.make_aware(when) if timezone.is_naive(when) else when
     try:
-        return span(text)
-    except ArgumentTypeError as error:
-        raise ArgumentTypeError(f"{error} Or a date and time, as in 2030-01-31T12:00.") from None
+        return parse_span(text)
+    except ValueError as error:
+        raise ValueError(f"{error} Or a date and time, as in 2030-01-31T12:00.") from None
 
 
 def _cells(rows: Sequence[Row], full_ids: bool) -> list[list[str]]:
@@ -156,7 +142,7 @@ def _cells(rows: Sequence[Row], full_ids: bool) -> list[list[str]]:
             names[row.ended.command] or NONE,
             Cell.of(row.ended.status, ROLES.get(row.ended.status, "")),
             moment(row.ended.ended),
-            lasted(row.ended.seconds) if row.ended.seconds else NONE,
+            duration(row.ended.seconds) if row.ended.seconds else NONE,
             number(row.ended.attempts),
             row.ended.worker or NONE,
             _about(row.ended) or NONE,

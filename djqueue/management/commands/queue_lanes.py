@@ -16,24 +16,10 @@ from django.core.management.base import CommandError
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Entry
-from djqueue.management.base import OperatorCommand, asks
+from djqueue.management.arguments import add_asking, limit
+from djqueue.management.base import OperatorCommand
 from djqueue.management.outcomes import REFUSED
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    able,
-    asking,
-    chosen,
-    count,
-    cut,
-    cut_start,
-    duration,
-    limit,
-    number,
-    printable,
-    table,
-    width_of,
-)
+from djqueue.management.tables import Cell, table, width_of
 from djqueue.operations.lanes import (
     BUSY,
     PAUSED,
@@ -46,9 +32,11 @@ from djqueue.operations.lanes import (
     resume_lane,
     skip_lane,
 )
+from djqueue.operations.queues import asking, chosen, with_feature
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import ThrottledQueue
 from djqueue.utils import nearest
+from djqueue.words import NONE, age, count, cut, cut_start, number, printable
 
 HEAD = ("lane", "queue", "state", "waiting", "running", "ready in", "reason")
 LONGEST_WHY = 200
@@ -93,7 +81,7 @@ class Command(OperatorCommand):
         verbs.add_argument("--resume", metavar="NAME", help="let this lane go on, which is paused or held for a time")
         help = "cancel the first message of this lane, and let the lane go on; it asks first"
         verbs.add_argument("--skip", metavar="NAME", help=help)
-        asks(parser, "a message is cancelled")
+        add_asking(parser, "a message is cancelled")
         add("--reason", metavar="TEXT", help="with --pause: what the table will say of it")
         add("--force", action="store_true", help="with --pause: also if no lane and no command has this name")
 
@@ -103,7 +91,7 @@ class Command(OperatorCommand):
         if options["force"] and options["pause"] is None:
             raise CommandError("--force pauses a lane that is not known: give --pause NAME too.", returncode=2)
         refusal = "There are no lanes to look at in {}: its backend has none of its own."
-        queues, _ = able(chosen(options["queues"]), "lanes", refusal, asked_for=bool(options["queues"]))
+        queues, _ = with_feature(chosen(options["queues"]), "lanes", refusal, asked_for=bool(options["queues"]))
         if options["pause"] is not None:
             self._pause(queues, options["pause"], options["reason"], options["force"])
         elif options["resume"] is not None:
@@ -192,7 +180,7 @@ def _throttle(queue: ThrottledQueue) -> str:
     assert queue.store is not None  # no queue without one is throttled
     with asking(queue):
         grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
-    opens = f", ready in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
+    opens = f", ready in {age(grant.retry_after)}" if grant.retry_after < inf else ""
     now = f"{grant.reason}{opens}" if grant.reason else "ready"
     said = "" if grant.window == queue.rate_limit.window else f" (its settings say {queue.rate_limit.window})"
     return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
@@ -264,7 +252,7 @@ def _resume_in(queue: BaseQueue, name: str) -> bool:
 
 def _row(shown: Lane) -> list[str]:
     queue, lane, state, opens = shown
-    wait = NONE if opens is None else duration(max(0.0, opens))
+    wait = NONE if opens is None else age(max(0.0, opens))
     names = [printable(lane.name), printable(queue.alias)]
     counts = [count(lane.waiting, lane.capped), number(lane.in_flight)]
     why = cut(lane.paused_reason or NONE, LONGEST_WHY)

@@ -15,26 +15,19 @@ from django.core.management.base import CommandError
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, FAILED
 from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
-from djqueue.management.base import VerbCommand, asks, refuse_none_or_both, tells
+from djqueue.management import messages as shown
+from djqueue.management.arguments import add_asking, add_filters, add_json, limit
+from djqueue.management.base import VerbCommand, refuse_none_or_both
 from djqueue.management.outcomes import REFUSED, Outcome
 from djqueue.management.selecting import by_id, by_ids
-from djqueue.management.tables import (
-    able,
-    asking,
-    chosen,
-    cut,
-    cut_start,
-    limit,
-    number,
-    of_each,
-    table,
-    width_of,
-)
+from djqueue.management.tables import table, width_of
 from djqueue.operations import failed, messages, paging
 from djqueue.operations.messages import RUNNING, STATES, WAITING, Filter, Message
 from djqueue.operations.paging import Position, Selection
-from djqueue.utils import counted, priority
+from djqueue.operations.queues import asking, chosen, of_each, with_feature
+from djqueue.utils import priority
 from djqueue.wiring import queues as all_queues
+from djqueue.words import counted, cut, cut_start, number
 
 VERBS = {
     "list": "the messages, a line for each",
@@ -94,7 +87,7 @@ class Command(VerbCommand):
             one.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
             states = ACTIONS[verb].states if verb in ACTIONS else STATES
             if verb != "show":
-                Filter.add_arguments(one)
+                add_filters(one, Filter.arguments)
             if verb != "show" and len(states) > 1:
                 help = "only what is in this state; may be repeated"
                 one.add_argument("--state", action="append", choices=states, dest="states", help=help)
@@ -121,12 +114,12 @@ class Command(VerbCommand):
         one.add_argument("ids", nargs="*", metavar="id", help=failed.AN_ID)
         one.add_argument("--all", action="store_true", help="every message in the queues chosen")
         one.add_argument("--dry-run", action="store_true", help="say how many, and leave them as they are")
-        asks(one, "a filter or --all changes messages")
-        tells(one)
+        add_asking(one, "a filter or --all changes messages")
+        add_json(one)
 
     def handle(self, *args: Any, **options: Any) -> None:
         refusal = "The messages of {} cannot be looked at: its backend cannot 'inspect'."
-        queues, others = able(chosen(options["queues"]), "inspect", refusal, asked_for=bool(options["queues"]))
+        queues, others = with_feature(chosen(options["queues"]), "inspect", refusal, asked_for=bool(options["queues"]))
         if others:
             self.stderr.write(f"Left out, as their backends cannot 'inspect': {others}.")
         if options["verb"] in ACTIONS:
@@ -163,12 +156,12 @@ class Command(VerbCommand):
         for queue in {one.queue: all_queues[one.queue] for one in found}.values():
             with asking(queue):
                 now[queue.alias] = queue.now()
-        without = [*messages.empty_columns(found), *(() if several else ("queue",))]
+        without = [*shown.empty_columns(found), *(() if several else ("queue",))]
         cuts = {"about": cut, "lane": cut_start, "command": cut_start}
         form: Any = {"cuts": cuts, "width": width_of(self.stdout)}
-        rows = messages.rows(found, now, full_ids)
+        rows = shown.rows(found, now, full_ids)
         right = ("age", "attempts", "priority")
-        self.stdout.write(table(messages.HEAD, rows, right, without=without, paint=self.paint, **form))
+        self.stdout.write(table(shown.HEAD, rows, right, without=without, paint=self.paint, **form))
 
     def _show(self, queues: list[BaseQueue], options: dict) -> None:
         queue, one = by_id(queues, options["id"])
@@ -178,7 +171,7 @@ class Command(VerbCommand):
             self.stdout.write(json.dumps(messages.full_object(one) | more))
         else:
             said = {"call": call or f"cannot be shown: {problem}"} if options["arguments"] else {}
-            self.stdout.write(messages.page(one, said, self.paint))
+            self.stdout.write(shown.page(one, said, self.paint))
 
     # ---- the verbs that change
 

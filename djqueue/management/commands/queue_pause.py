@@ -12,9 +12,12 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
 from djqueue import operations
+from djqueue.management.arguments import span
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import NONE, Cell, chosen, cut, cut_start, moment, printable, span, table, told, width_of
+from djqueue.management.tables import Cell, table, width_of
+from djqueue.operations.queues import asking_stores, chosen
 from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE, Pause
+from djqueue.words import NONE, cut, cut_start, moment, printable
 
 HEAD = ("paused", "name", "queue", "by", "since", "until", "why")
 
@@ -55,7 +58,7 @@ class Command(OperatorCommand):
         how = {"why": options["reason"], "for_": options["for_"], "force": options["force"]}
         with self.outcome("pause", (f"{kind} {name}" for kind, name in wanted)) as outcome:
             for kind, name in wanted:
-                with told():
+                with asking_stores():
                     is_new = operations.pause(kind, name, options["queue"], **how)
                 if is_new:
                     outcome.did(what=[f"{kind} {name}"])
@@ -70,7 +73,7 @@ class Command(OperatorCommand):
         change_lane(self, options, "--pause", [f"--reason={options['reason']}", *force])
 
     def _list(self, alias: str | None, as_json: bool) -> None:
-        with told():
+        with asking_stores():
             found = operations.pauses([alias] if alias else None)
         if as_json:
             self.stdout.write(json.dumps([asdict(one) for one in found]))

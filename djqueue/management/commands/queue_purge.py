@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from djqueue.backends.base import BaseQueue
-from djqueue.management.base import OperatorCommand, asks, tells
+from djqueue.management.arguments import add_asking, add_json
+from djqueue.management.base import OperatorCommand
 from djqueue.management.outcomes import REFUSED
-from djqueue.management.tables import asking, chosen, count, number
 from djqueue.operations import purging
+from djqueue.operations.queues import asking, chosen
+from djqueue.words import count, number
 
 
 class Command(OperatorCommand):
@@ -27,8 +29,8 @@ class Command(OperatorCommand):
         help = "the queue; may be repeated"
         parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", required=True, help=help)
         parser.add_argument("--failed", action="store_true", help="delete what has failed instead")
-        asks(parser, "messages are deleted")
-        tells(parser)
+        add_asking(parser, "messages are deleted")
+        add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         queues, failed = chosen(options["queues"]), options["failed"]

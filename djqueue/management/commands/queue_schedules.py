@@ -12,22 +12,10 @@ from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    chosen,
-    cut,
-    cut_start,
-    moment,
-    of_each,
-    paused,
-    printable,
-    table,
-    told,
-    width_of,
-)
+from djqueue.management.tables import Cell, paused, table, width_of
+from djqueue.operations.queues import asking_stores, chosen, of_each
 from djqueue.operations.schedules import Schedule, remove, run_now, schedules
-from djqueue.utils import short_names
+from djqueue.words import NONE, cut, cut_start, moment, printable, short_names
 
 HEAD = ("schedule", "queue", "command", "timetable", "next", "last", "paused")
 ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
@@ -62,7 +50,7 @@ class Command(OperatorCommand):
 
     def _run(self, name: str) -> None:
         with self.outcome("run schedule", [name]) as outcome:
-            with told():
+            with asking_stores():
                 result = run_now(name)
             outcome.did(1, result.queue_name, [name])
             outcome.more = {"id": result.id}
@@ -70,7 +58,7 @@ class Command(OperatorCommand):
 
     def _remove(self, name: str) -> None:
         with self.outcome("remove schedule", [name]) as outcome:
-            with told():
+            with asking_stores():
                 removed = remove(name)
             if not removed:
                 raise CommandError(f"There is no schedule {name!r} that was made at run time.")

@@ -11,7 +11,8 @@ from django.core.management.base import CommandError
 from djqueue.enqueueing.command import Command as QueuedCommand
 from djqueue.enqueueing.command import as_command
 from djqueue.exceptions import InvalidQueueError, QueueError, UnknownCommand
-from djqueue.management.base import OperatorCommand, tells
+from djqueue.management.arguments import add_json
+from djqueue.management.base import OperatorCommand
 from djqueue.management.outcomes import Outcome
 from djqueue.operations.actions import record
 from djqueue.registry import registry
@@ -46,7 +47,7 @@ class Command(OperatorCommand):
         )
         add("--delay", type=float, metavar="SECONDS", help="due after this time")
         add("--priority", type=int, metavar="NUMBER", help="higher goes first")
-        tells(parser)
+        add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         command, given = _command(options["name"]), options["arguments"]
