@@ -14,12 +14,10 @@ from djqueue.backends.entries import FAILED
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
-from djqueue.operations.failed import Group, first_and_last, grouped
+from djqueue.operations.failed import Group, grouped
+from djqueue.operations.paging import MOST_LOOKED_AT, first_and_last_failed
 from djqueue.operations.queues import asking
 from djqueue.words import short_names
-
-MOST_GROUPED = 2_000
-"""Failed messages of a queue that are counted: all, or half of them the first and half of them the last."""
 
 
 class Row(NamedTuple):
@@ -66,7 +64,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     context = {
         "rows": _rows(groups, capped),
         "capped": ", ".join(capped),
-        "half": MOST_GROUPED // 2,
+        "half": MOST_LOOKED_AT // 2,
         "problems": problems,
         "left_out": left_out(others, "inspect"),
     }
@@ -76,8 +74,8 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
 def _groups(queue: BaseQueue) -> tuple[list[Group], bool]:
     """The groups of what has failed, and whether all of it is counted."""
     with asking(queue):
-        found, are_all = first_and_last(queue, MOST_GROUPED)
-    return grouped((queue, record) for record in found), are_all
+        found, are_all = first_and_last_failed(queue, MOST_LOOKED_AT)
+    return grouped(found), are_all
 
 
 def _rows(groups: Sequence[tuple[str, Group]], capped: Collection[str]) -> list[Row]:

@@ -11,11 +11,9 @@ from djqueue.backends.base import Entry
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
-from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, head_of, lanes_of
+from djqueue.operations.lanes import BUSY, EMPTY, MOST_LANES, PAUSED, Lane, head_of, lanes_of
 from djqueue.operations.queues import asking
 
-MOST_LOOKED_AT = 1_000
-"""Lanes of a queue that are looked at."""
 MOST_SHOWN = 50
 ORDER = (PAUSED, LANE_SCHEDULED, BUSY)
 """The states of lanes that come first."""
@@ -43,8 +41,8 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     name, found, capped = request.GET.get("name", "").strip(), [], []
     for queue in queues:
         with asking(queue):
-            looked_at = list(islice(lanes_of(queue), MOST_LOOKED_AT))
-        capped += [queue.alias] if len(looked_at) == MOST_LOOKED_AT else []
+            looked_at = list(islice(lanes_of(queue), MOST_LANES))
+        capped += [queue.alias] if len(looked_at) == MOST_LANES else []
         found += [lane for lane in looked_at if name in lane.record.name]
     found.sort(key=_place)
     context = {
@@ -52,7 +50,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
         "rows": [_row(lane) for lane in found[:MOST_SHOWN]],
         "more": max(0, len(found) - MOST_SHOWN),
         "capped": ", ".join(capped),
-        "most": MOST_LOOKED_AT,
+        "most": MOST_LANES,
         "left_out": left_out(others, "lanes"),
     }
     return site.show(request, "lanes", context)

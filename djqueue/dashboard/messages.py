@@ -17,7 +17,8 @@ from djqueue.messages.failures import errors_of
 from djqueue.operations import actions, explaining, paging
 from djqueue.operations.actions import Action
 from djqueue.operations.failed import call_of
-from djqueue.operations.messages import RUNNING, STATES, Message, find_message
+from djqueue.operations.finding import find_whole
+from djqueue.operations.messages import RUNNING, STATES, Message
 from djqueue.operations.queues import asking_stores
 from djqueue.registry import registry
 from djqueue.running.describing import result_of
@@ -42,18 +43,14 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     whole = wanted.given.get("id", "")
     try:
         with asking_stores():
-            one = _with_id(wanted.selection.queues, whole) if whole else None
+            one = find_whole(wanted.selection.queues, whole) if whole else None
             found = paging.page(wanted.selection, position_in(request.GET.get("after", "")))
     except QueueError as error:  # another queue can still be chosen
         wanted.problems.append(str(error))
-        one, found = None, paging.Page([], None, 0)
+        one, found = None, paging.Page()
     if one is not None:
         return HttpResponseRedirect(site.url("message", queue=one.queue, id=one.id))
     return site.show(request, "messages", _list(site, request, wanted, found))
-
-
-def _with_id(queues: Sequence[BaseQueue], id: str) -> Message | None:
-    return next((one for queue in queues if (one := find_message(queue, id)) is not None), None)
 
 
 def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -> dict[str, Any]:
@@ -68,7 +65,7 @@ def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -
         "first": site.url("messages", **wanted.given) if request.GET.get("after") else None,
         "next": more,
         "looked_at": found.looked_at,
-        "is_capped": found.next is not None and found.looked_at >= paging.MOST_LOOKED_AT,
+        "is_capped": found.is_capped,
         "left_out": left_out(others, "inspect"),
     }
 
@@ -86,7 +83,7 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     id, alias = request.GET.get("id", ""), request.GET.get("queue", "")
     queues = sorted(every(), key=lambda queue: queue.alias != alias)  # it may have been moved
     with asking_stores():
-        found = _with_id([queue for queue in queues if "inspect" in queue.features], id)
+        found = find_whole([queue for queue in queues if "inspect" in queue.features], id)
         explained = explaining.explain_message(all_queues[found.queue], found) if found else explaining.explain(id)
         queue = all_queues[explained.queue] if explained.queue else None
         ended = None if found or queue is None else ended_of(queue, id)
@@ -103,7 +100,7 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
 def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -> dict[str, Any]:
     shown = {}
     if site.may(request, "view_arguments"):
-        shown["call"], shown["call_problem"] = call_of(queue, found.record)
+        shown["call"], shown["call_problem"] = call_of(queue, found.entry)
     acts = message_actions.allowed(site, request, [found.state])
     return {**shown, "actions": acts, "attempts": _attempts(found)[::-1], "progress": _progress(queue, found)}
 

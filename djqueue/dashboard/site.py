@@ -13,10 +13,10 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 
-from djqueue.dashboard.clocks import Clocks
 from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
 from djqueue.models import Dashboard
+from djqueue.operations.clocks import Clocks
 from djqueue.utils import plain
 
 OVERVIEW = "changelist"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TypeVar
 
 from djqueue import words
-from djqueue.operations.failed import Arguments
+from djqueue.operations.filters import CONDITIONS
 
 T = TypeVar("T")
 
@@ -38,10 +38,11 @@ def limit(text: str) -> int:
     return number
 
 
-def add_filters(parser: ArgumentParser, arguments: Arguments) -> None:
-    """Let a command take the arguments of a filter."""
-    for name, (metavar, parse, help) in arguments.items():
-        parser.add_argument(f"--{name}", metavar=metavar, type=argument(parse), help=help)
+def add_filters(parser: ArgumentParser, moment: str, names: Iterable[str] = CONDITIONS) -> None:
+    """Let a command take the conditions of a filter; ``moment`` is that from which an age counts."""
+    for name in names:
+        one = CONDITIONS[name]
+        parser.add_argument(f"--{name}", metavar=one.metavar, type=argument(one.parse), help=one.help.format(moment))
 
 
 def add_asking(parser: ArgumentParser, before: str) -> None:

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 
 from djqueue.exceptions import InvalidQueueError, QueueError
-from djqueue.management.outcomes import Outcome
 from djqueue.operations.errors import InvalidInput
+from djqueue.operations.outcomes import Outcome
 
 PIPE_CLOSED = 128 + signal.SIGPIPE
 """The exit code of a command whose output nobody reads to its end, as of the tools of the system."""
@@ -165,14 +165,6 @@ def _usual() -> ArgumentParser:
     for action in parser._actions:
         action.default = SUPPRESS  # a value given before the verb stays
     return parser
-
-
-def refuse_none_or_both(ids: Collection[str], others: object) -> None:
-    """Raises CommandError unless messages are given by their ids, or else by a filter or --all."""
-    if not (ids or others):
-        raise CommandError("Give the ids of messages, or a filter such as --command, or --all.", returncode=2)
-    if ids and others:
-        raise CommandError("Give the ids of messages, or else a filter or --all: not both.", returncode=2)
 
 
 def explain_dashes(parser: ArgumentParser) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import DELAYED, FAILED, READY, Entry
 from djqueue.management.tables import Cell, Paint, shown_parts
 from djqueue.messages.failures import errors_of
-from djqueue.operations import failed
-from djqueue.operations.failed import Found, Group
-from djqueue.operations.messages import RUNNING, Message, about
+from djqueue.operations.clocks import Clocks
+from djqueue.operations.failed import Group
+from djqueue.operations.messages import RUNNING, Message, about, words_about
 from djqueue.words import (
     NONE,
     age,
@@ -32,8 +31,8 @@ REASON = 120
 """Characters of a reason in a table."""
 
 
-def rows(found: Sequence[Message], now: Mapping[str, float], full_ids: bool = False) -> list[list[str]]:
-    """The cells below :data:`HEAD`; ``now`` is the time of each queue, by its alias."""
+def rows(found: Sequence[Message], clocks: Clocks, full_ids: bool = False) -> list[list[str]]:
+    """The cells below :data:`HEAD`."""
     ids = short_ids([one.id for one in found], full_ids)
     names = short_names(one.command for one in found)
     return [
@@ -42,12 +41,12 @@ def rows(found: Sequence[Message], now: Mapping[str, float], full_ids: bool = Fa
             printable(one.queue),
             printable(names[one.command]) or NONE,
             Cell.of(one.state, ROLES.get(one.state, "")),
-            age(max(0.0, now[one.queue] - one.created)) if one.created else NONE,
+            age(max(0.0, clocks.now(one.queue) - one.created)) if one.created else NONE,
             moment(one.at) if one.state == DELAYED else NONE,
             number(one.attempts),
             number(one.priority),
             printable(short_lane(one.lane)) or NONE,
-            cut(about(one), REASON),
+            cut(words_about(one), REASON),
         ]
         for one in found
     ]
@@ -59,25 +58,25 @@ def empty_columns(found: Sequence[Message]) -> list[str]:
         "due": any(one.state == DELAYED for one in found),
         "priority": any(one.priority for one in found),
         "lane": any(one.lane for one in found),
-        "about": any(about(one) != NONE for one in found),
+        "about": any(words_about(one) != NONE for one in found),
     }
     return [name for name, is_said in says.items() if not is_said]
 
 
-def failed_rows(found: Sequence[Found], full_ids: bool = False) -> list[list[str]]:
+def failed_rows(found: Sequence[Message], full_ids: bool = False) -> list[list[str]]:
     """The cells below :data:`FAILED_HEAD`."""
-    ids = short_ids([record.entry.id for _, record in found], full_ids)
-    names = short_names(record.entry.command for _, record in found)
+    ids = short_ids([one.id for one in found], full_ids)
+    names = short_names(one.command for one in found)
     return [
         [
-            Cell.of(printable(ids[record.entry.id]), "SQL_KEYWORD"),
-            printable(queue.alias),
-            printable(names[record.entry.command]) or NONE,
-            moment(failed.failed_at(record)),
-            number(record.entry.attempts),
-            cut(failed.about(record.entry), REASON),
+            Cell.of(printable(ids[one.id]), "SQL_KEYWORD"),
+            printable(one.queue),
+            printable(names[one.command]) or NONE,
+            moment(one.at),
+            number(one.attempts),
+            cut(about(one.entry) or NONE, REASON),
         ]
-        for queue, record in found
+        for one in found
     ]
 
 
@@ -120,22 +119,26 @@ def page(one: Message, more: Mapping[str, str], paint: Paint) -> str:
     return shown_parts(lines, paint) + shown_errors(one.entry, paint)
 
 
-def failed_page(queue: BaseQueue, record: Record, more: Mapping[str, str], paint: Paint) -> str:
-    """All that is known of a message, as text; ``more`` are further lines by their titles."""
-    entry = record.entry
+def failed_page(one: Message, more: Mapping[str, str], paint: Paint) -> str:
+    """All that is known of what has failed, as text; ``more`` are further lines by their titles."""
     lines = {
-        "id": entry.id,
-        "queue": queue.alias,
-        "command": entry.command or NONE,
-        "about": failed.description(entry),
+        "id": one.id,
+        "queue": one.queue,
+        "command": one.command or NONE,
+        "about": one.description,
         **more,
-        "priority": number(entry.priority),
-        "created": full_moment(entry.created),
-        "failed": full_moment(failed.failed_at(record)),
-        "attempts": f"{entry.attempts} (failed: {entry.failures}, lost: {entry.lost})",
-        "size": f"{number(len(entry.body))} bytes",
+        "priority": number(one.priority),
+        "created": full_moment(one.created),
+        "failed": full_moment(one.at),
+        "attempts": f"{one.attempts} (failed: {one.failures}, lost: {one.lost})",
+        "size": f"{number(one.bytes)} bytes",
     }
-    return shown_parts(lines, paint) + shown_errors(entry, paint)
+    return shown_parts(lines, paint) + shown_errors(one.entry, paint)
+
+
+def said(call: Mapping[str, str]) -> dict[str, str]:
+    """The line that shows a call, or says why it cannot be shown, if it was asked for."""
+    return {"call": call["call"] or f"cannot be shown: {call['call_error']}"} if call else {}
 
 
 def shown_errors(entry: Entry, paint: Paint) -> str:

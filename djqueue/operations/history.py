@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from djqueue.backends.base import BaseQueue
-from djqueue.operations.failed import is_named
+from djqueue.operations.filters import is_named
+from djqueue.operations.paging import MOST_LOOKED_AT, SIZE
 from djqueue.running.history import STATUSES, Ended, read
 
 PAGE, LARGEST_PAGE = 10_000, 100_000
@@ -44,7 +45,12 @@ class Look(NamedTuple):
 
 
 def latest(
-    queue: BaseQueue, status: str = "", command: str = "", before: str = "", size: int = 50, most: int = 5_000
+    queue: BaseQueue,
+    status: str = "",
+    command: str = "",
+    before: str = "",
+    size: int = SIZE,
+    most: int = MOST_LOOKED_AT,
 ) -> Look:
     """Up to ``size`` messages that ended, the newest first, for which ``most`` are looked at."""
     found: list[Row] = []

@@ -16,6 +16,8 @@ from djqueue.results import Cancelled, Result
 
 EMPTY, PAUSED, BUSY = "empty", "paused", "busy"
 BY_HAND = "paused by hand"
+MOST_LANES = 1_000
+"""Lanes of a queue that are looked at to find one."""
 
 
 class Lane(NamedTuple):

@@ -12,7 +12,8 @@ from djqueue.discovery import autodiscover
 from djqueue.exceptions import NotSupported, QueueError
 from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import operator, record
-from djqueue.operations.failed import CHUNK
+from djqueue.operations.messages import CHUNK
+from djqueue.operations.paging import MOST_LOOKED_AT
 from djqueue.operations.queues import chosen
 from djqueue.registry import registry
 from djqueue.running import pauses as facts
@@ -20,9 +21,6 @@ from djqueue.running.pauses import COMMAND, KINDS, QUEUE, Pause, bring_up
 from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import near, seconds, slices
 from djqueue.wiring import queues as all_queues
-
-MOST_LOOKED_AT = 10_000
-"""Delayed, and ready, messages of a queue among which those are looked for that were put off."""
 
 
 def pauses(aliases: Iterable[str] | None = None) -> list[Pause]:
@@ -97,7 +95,7 @@ def _record(action: str, stores: Sequence[Shared], words: str, by: str) -> None:
 def _bring_up(queue: BaseQueue, command: str) -> None:
     """Let messages of a command be due now that consumers put off, though these may have died since.
 
-    The first of what is delayed and of what is ready are looked at: the former is in the order in which it comes up.
+    The first :data:`MOST_LOOKED_AT` of what is delayed and of what is ready are looked at, in their order.
     """
     if "inspect" not in queue.features:
         return

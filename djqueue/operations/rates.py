@@ -11,7 +11,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.consumer.counters import BOUNDS, Counts, Durations, Key
 from djqueue.consumer.rates import LARGEST, MINUTE, QUARTER, Rows, Sample, Span, counts_in, samples_in
-from djqueue.operations.failed import is_named
+from djqueue.operations.filters import is_named
 from djqueue.operations.queues import chosen
 from djqueue.running.shared import Shared, shared_stores
 

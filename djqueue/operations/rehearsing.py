@@ -27,7 +27,7 @@ from djqueue.messages.envelope import Envelope, Message
 from djqueue.messages.failures import begin_at_the_command
 from djqueue.operations import messages
 from djqueue.operations.actions import record
-from djqueue.operations.failed import failed_queue
+from djqueue.operations.messages import failed_queue
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable, registry
 from djqueue.running.context import Control, Job, open_entry

@@ -184,7 +184,7 @@ def test_failures_are_grouped_and_lead_to_their_messages(queue, boss):
 
 @STORES
 def test_of_many_failures_the_first_and_the_last_are_grouped(queue, boss, monkeypatch):
-    monkeypatch.setattr("djqueue.dashboard.failed.MOST_GROUPED", 4)
+    monkeypatch.setattr("djqueue.dashboard.failed.MOST_LOOKED_AT", 4)
     for name in "aabb":
         fail_one(queue, name)
     assert counted_on(get(boss, "failed/")) == {"a": "2", "b": "2"}

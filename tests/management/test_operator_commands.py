@@ -21,7 +21,7 @@ from djqueue.decorators import queue_command
 from djqueue.management.commands import queue_stats
 from djqueue.management.messages import FAILED_HEAD
 from djqueue.messages.failures import errors_of, with_error
-from djqueue.operations import failed
+from djqueue.operations import messages
 from djqueue.operations.rates import QueueRates
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.settle import settle
@@ -335,7 +335,7 @@ def test_errors_are_deleted_by_their_ids(queue):
 
 @pytest.mark.parametrize(("verb", "waiting"), [(["retry"], 7), (["delete", "--no-input"], 0)])
 def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
-    monkeypatch.setattr(failed, "CHUNK", 3)
+    monkeypatch.setattr(messages, "CHUNK", 3)
     kill(queue, *"abcdefg")
     kill(queues["mail"], "other")
     assert run("queue_errors", *verb, "--all", "-q", "default").startswith("7 ")
@@ -344,7 +344,7 @@ def test_all_errors_go_page_by_page(queue, monkeypatch, verb, waiting):
 
 @pytest.mark.parametrize("which", [["--all"], ["--command", "app.commands.*"]], ids=["all", "a filter"])
 def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
-    monkeypatch.setattr(failed, "CHUNK", 2)
+    monkeypatch.setattr(messages, "CHUNK", 2)
     kill(queue, *"abcde")
     requeue = type(queue).requeue
 
@@ -547,7 +547,7 @@ def test_errors_of_a_filter_are_retried(queue):
 
 
 def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
-    monkeypatch.setattr(failed, "CHUNK", 2)
+    monkeypatch.setattr(messages, "CHUNK", 2)
     for id in "abcde":
         kill(queue, id, f"{id}_")
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answers.pop())
@@ -563,8 +563,8 @@ def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
 def test_a_dry_run_says_how_many_and_leaves_them(queue, verb):
     kill(queue, "a", "b", "c")
     done = {"retry": "retried", "delete": "deleted"}[verb]
-    assert run("queue_errors", verb, "--dry-run", "--all") == f"3 would be {done}\n"
-    assert run("queue_errors", verb, "--dry-run", "--command", "a") == f"1 would be {done}\n"
+    assert run("queue_errors", verb, "--dry-run", "--all") == f"3 would be {done}: 3 in default\n"
+    assert run("queue_errors", verb, "--dry-run", "--command", "a") == f"1 would be {done}: 1 in default\n"
     assert run("queue_errors", verb, "--dry-run", "a", "b") == f"2 would be {done}\n"
     assert "nope" in str(failure("queue_errors", verb, "--dry-run", "nope"))
     assert (len(queue), len(queue.failed)) == (0, 3)

@@ -11,10 +11,9 @@ from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
-from djqueue.management.selecting import not_one
 from djqueue.management.tables import width_of
-from djqueue.operations import messages
 from djqueue.operations.explaining import UNKNOWN, Explanation, as_object, explain, explain_message, explain_queue
+from djqueue.operations.finding import find, unclear
 from djqueue.operations.queues import asking, chosen, of_each
 from djqueue.utils import nearest
 from djqueue.wiring import queues as all_queues
@@ -92,8 +91,12 @@ def _named(queues: list[BaseQueue], name: str) -> Explanation:
 def _message(queues: list[BaseQueue], id: str) -> Explanation:
     """Of a message by its id, or by a part of it if it waits, runs or has failed."""
     visible = {queue.alias: queue for queue in queues if "inspect" in queue.features}
+    found = find([*visible.values()], [id])
+    if found.matches[id] and found.unclear:
+        raise unclear(queues, found)
     with asking(queues[0]):
-        [found] = messages.found_by([*visible.values()], [id]).values()
-        if len(found) > 1:
-            raise not_one(queues, {id: found})
-        return explain_message(visible[found[0].queue], found[0]) if found else explain(id, queues)
+        return (
+            explain_message(visible[one.queue], one)
+            if (one := next(iter(found.messages), None))
+            else explain(id, queues)
+        )

@@ -18,8 +18,10 @@ from djqueue.backends.history import bounds
 from djqueue.management.arguments import add_filters, argument, limit
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import Cell, table, width_of
-from djqueue.operations.failed import AN_ID, ARGUMENTS, LEAST_PART, is_named, is_part
+from djqueue.operations.filters import ENQUEUED, is_named
+from djqueue.operations.finding import AN_ID, LEAST_PART
 from djqueue.operations.history import Row, ended_messages
+from djqueue.operations.paging import is_part
 from djqueue.operations.queues import asking, chosen, with_feature
 from djqueue.running.history import STATUSES, Ended, read
 from djqueue.words import NONE, cut, cut_start, duration, moment, number, parse_span, printable, short_ids, short_names
@@ -46,7 +48,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add_filters(parser, {name: ARGUMENTS[name] for name in ("command", "exception")})
+        add_filters(parser, ENQUEUED, ("command", "exception"))
         add("--status", action="append", choices=STATUSES, help="only what ended so; may be repeated")
         since = "only what ended since: 90s, 30m, 12h, 7d or 4w ago, or a date and time"
         add("--since", "--newer", type=_since, metavar="WHEN", help=since)
@@ -113,7 +115,7 @@ def _is_wanted(row: Row, options: dict[str, Any]) -> bool:
         row.ended.status in (options["status"] or STATUSES)
         and (not command or is_named(row.ended.command, command))
         and (not exception or is_named(row.ended.error, exception))
-        and (not part or row.id == part or is_part(part, row.id))
+        and (not part or row.id == part or (len(part) >= LEAST_PART and is_part(part, row.id)))
     )
 
 

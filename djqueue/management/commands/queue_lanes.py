@@ -18,10 +18,10 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Entry
 from djqueue.management.arguments import add_asking, limit
 from djqueue.management.base import OperatorCommand
-from djqueue.management.outcomes import REFUSED
 from djqueue.management.tables import Cell, table, width_of
 from djqueue.operations.lanes import (
     BUSY,
+    MOST_LANES,
     PAUSED,
     Lane,
     head_of,
@@ -32,6 +32,7 @@ from djqueue.operations.lanes import (
     resume_lane,
     skip_lane,
 )
+from djqueue.operations.outcomes import REFUSED
 from djqueue.operations.queues import asking, chosen, with_feature
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import ThrottledQueue
@@ -40,8 +41,6 @@ from djqueue.words import NONE, age, count, cut, cut_start, number, printable
 
 HEAD = ("lane", "queue", "state", "waiting", "running", "ready in", "reason")
 LONGEST_WHY = 200
-MOST_LOOKED_AT = 1000
-"""Lanes among which the name that was meant is looked for."""
 MOST_REASONS = 5
 """Reasons that are said below a table which is too narrow for them."""
 ROLES = {PAUSED: "ERROR", BUSY: "WARNING"}
@@ -191,7 +190,7 @@ def _unknown(queue: BaseQueue, name: str) -> str:
     with asking(queue):
         if queue.lane(name) is not None:
             return ""
-        lanes = [lane.name for lane in islice(records(queue), MOST_LOOKED_AT)]
+        lanes = [lane.name for lane in islice(records(queue), MOST_LANES)]
     prefix = conf.get("QUEUE_LANE_PREFIX")
     known = [lane for command in registry for lane in _lanes_of(command, prefix)]
     if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):

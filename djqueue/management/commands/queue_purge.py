@@ -9,8 +9,8 @@ from typing import Any
 from djqueue.backends.base import BaseQueue
 from djqueue.management.arguments import add_asking, add_json
 from djqueue.management.base import OperatorCommand
-from djqueue.management.outcomes import REFUSED
 from djqueue.operations import purging
+from djqueue.operations.outcomes import REFUSED
 from djqueue.operations.queues import asking, chosen
 from djqueue.words import count, number
 

@@ -13,8 +13,8 @@ from djqueue.enqueueing.command import as_command
 from djqueue.exceptions import InvalidQueueError, QueueError, UnknownCommand
 from djqueue.management.arguments import add_json
 from djqueue.management.base import OperatorCommand
-from djqueue.management.outcomes import Outcome
 from djqueue.operations.actions import record
+from djqueue.operations.outcomes import Outcome
 from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.utils import nearest
