@@ -142,10 +142,15 @@ SHORT_ID = 8
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """The last part of each dotted name, or all of it where two would be the same."""
-    last_parts = {name: name.rpartition(".")[2] for name in names}
+    """The last part of each dotted name, or all of it where two would be the same. Another text stays as it is."""
+    last_parts = {name: _last_part(name) for name in names}
     same = Counter(last_parts.values())
     return {name: part if same[part] == 1 else name for name, part in last_parts.items()}
+
+
+def _last_part(name: str) -> str:
+    parts = name.split(".")
+    return parts[-1] if all(part.isidentifier() for part in parts) else name
 
 
 def short_ids(ids: Sequence[str], full: bool = False) -> dict[str, str]:

@@ -9,10 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.selecting import text_in, written
 from djqueue.dashboard.site import Site
-from djqueue.operations.history import latest
+from djqueue.operations.history import EndedMessage, latest
 from djqueue.operations.queues import asking
 from djqueue.running.history import STATUSES
-from djqueue.words import short_ids, short_names
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
@@ -31,9 +30,8 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
         before = text_in(request.GET.get("after", ""))
         with asking(chosen):
             found = latest(chosen, status if status in STATUSES else "", given.get("command", ""), before)
-        ids, names = short_ids([row.id for row in found.rows]), short_names({row.ended.command for row in found.rows})
         context |= {
-            "rows": [(row, ids[row.id], names[row.ended.command]) for row in found.rows],
+            "rows": [EndedMessage.of(row, site.may(request, "view_arguments")) for row in found.rows],
             "next": site.url("history", **given, after=written(found.next)) if found.next else None,
             "first": site.url("history", **given) if before else None,
         }

@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 
-from djqueue.backends.base import Entry
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
-from djqueue.operations.lanes import BUSY, EMPTY, MOST_LANES, PAUSED, Lane, head_of, lanes_of
+from djqueue.operations.lanes import BUSY, EMPTY, MOST_LANES, PAUSED, Lane, LaneRow, lanes_of, with_head
 from djqueue.operations.queues import asking
 
 MOST_SHOWN = 50
 ORDER = (PAUSED, LANE_SCHEDULED, BUSY)
 """The states of lanes that come first."""
-
-
-class Row(NamedTuple):
-    """A lane, and its first message if that is known; it is looked for where the lane is held."""
-
-    lane: Lane
-    head: Entry | None
-
-    @property
-    def is_retried(self) -> bool:
-        """Whether the lane waits for the retry of its first message, and not for its throttle."""
-        return self.head is not None and self.head.attempts > 0
-
-    @property
-    def can_be_skipped(self) -> bool:
-        """Whether its first message holds it up, and not its throttle."""
-        return self.head is not None and (self.lane.state == PAUSED or self.is_retried)
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
@@ -56,11 +37,9 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     return site.show(request, "lanes", context)
 
 
-def _row(lane: Lane) -> Row:
-    if lane.state not in (LANE_SCHEDULED, PAUSED):
-        return Row(lane, None)
+def _row(lane: Lane) -> LaneRow:
     with asking(lane.queue):
-        return Row(lane, head_of(lane.queue, lane.record.name))
+        return with_head(lane)
 
 
 def _place(lane: Lane) -> tuple[int, int, str]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import FAILED
 from djqueue.dashboard import message_actions
 from djqueue.dashboard.seeing import able, every, left_out
 from djqueue.dashboard.selecting import Asked, asked, position_in, written
@@ -16,7 +17,7 @@ from djqueue.exceptions import NoResult, QueueError
 from djqueue.messages.failures import errors_of
 from djqueue.operations import actions, explaining, paging
 from djqueue.operations.actions import Action
-from djqueue.operations.failed import call_of
+from djqueue.operations.failed import FailedMessage, call_of
 from djqueue.operations.finding import find_whole
 from djqueue.operations.messages import RUNNING, STATES, Message
 from djqueue.operations.queues import asking_stores
@@ -25,17 +26,7 @@ from djqueue.running.describing import result_of
 from djqueue.running.history import Ended, ended_of
 from djqueue.running.result_store import Progress, end_of, progress_of
 from djqueue.wiring import queues as all_queues
-from djqueue.words import NONE, short_ids, short_names
-
-
-class Row(NamedTuple):
-    """A message in a list."""
-
-    message: Message
-    id: str
-    """The end of its id that tells it from the others."""
-    command: str
-    """The command's name, as short as it can be."""
+from djqueue.words import NONE
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
@@ -58,7 +49,7 @@ def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -
     more = None if found.next is None else site.url("messages", **wanted.given, after=written(found.next))
     return {
         "asked": wanted,
-        "rows": _rows(found.messages),
+        "rows": rows_of(found.messages, wanted.selection.states),
         "queues": [queue.alias for queue in queues],
         "states": STATES,
         "actions": message_actions.allowed(site, request, wanted.selection.states),
@@ -70,9 +61,9 @@ def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -
     }
 
 
-def _rows(found: Sequence[Message]) -> list[Row]:
-    ids, names = short_ids([one.id for one in found]), short_names({one.command for one in found})
-    return [Row(one, ids[one.id], names[one.command]) for one in found]
+def rows_of(found: Sequence[Message], states: Sequence[str]) -> Sequence[Message | FailedMessage]:
+    """The report of these messages: where only failed ones are asked for, that of what has failed."""
+    return [FailedMessage.of(one) for one in found] if [*states] == [FAILED] else found
 
 
 # ---- One message

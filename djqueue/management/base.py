@@ -8,15 +8,17 @@ import signal
 import sys
 import textwrap
 from argparse import PARSER, SUPPRESS, Action, ArgumentParser
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 
 from djqueue.exceptions import InvalidQueueError, QueueError
+from djqueue.management.tables import report, width_of
 from djqueue.operations.errors import InvalidInput
 from djqueue.operations.outcomes import Outcome
+from djqueue.operations.reports import as_json
 
 PIPE_CLOSED = 128 + signal.SIGPIPE
 """The exit code of a command whose output nobody reads to its end, as of the tools of the system."""
@@ -92,6 +94,15 @@ class OperatorCommand(BaseCommand):
         """Tell people what was done; with ``--json`` the object of the outcome tells it."""
         if not self._is_json:
             self.stdout.write(text)
+
+    def write_report(self, rows: Sequence[Any], none: str = "", **form: Any) -> None:
+        """Write the rows of a report, as JSON if that is asked for; ``none`` is said if there are none."""
+        if self._is_json:
+            self.stdout.write(json.dumps([as_json(one) for one in rows]))
+        elif rows:
+            self.stdout.write(report(rows, width=width_of(self.stdout), paint=self.paint, **form))
+        elif none:
+            self.stdout.write(none)
 
     @contextmanager
     def outcome(self, action: str, what: Iterable[str]) -> Iterator[Outcome]:

@@ -5,10 +5,26 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
+from djqueue.operations.clocks import Clocks
+from djqueue.operations.reports import NUMBERS, Column, Kind, shown
 from djqueue.running.pauses import Pause
-from djqueue.words import NONE, moment, printable
+from djqueue.words import (
+    NONE,
+    age,
+    count,
+    cut,
+    cut_middle,
+    cut_start,
+    duration,
+    moment,
+    printable,
+    rate,
+    short_ids,
+    short_lane,
+    short_names,
+)
 
 
 class Cell(str):
@@ -82,6 +98,105 @@ def shown_parts(parts: Mapping[str, str], paint: Paint) -> str:
 def width_of(out: TextIO) -> int | None:
     """The columns of the terminal that is written to; None for a file or a pipe, where nothing needs to be cut."""
     return shutil.get_terminal_size().columns if out.isatty() or os.environ.get("COLUMNS") else None
+
+
+# ---- Reports
+
+LONGEST_TEXT = 200
+"""Characters of a text in a table."""
+CUTS = {
+    Kind.COMMAND: cut_start,
+    Kind.LANE: cut_start,
+    Kind.NAME: cut_middle,
+    Kind.NAMES: cut_middle,
+    Kind.PAUSE: cut,
+    Kind.QUEUE: cut_middle,
+    Kind.RUNS: cut_start,
+    Kind.TEXT: cut,
+}
+"""How a value is shortened where the terminal is narrow."""
+ROLES = {
+    "busy": "WARNING",
+    "cancelled": "WARNING",
+    "delayed": "WARNING",
+    "discarded": "WARNING",
+    "expired": "WARNING",
+    "failed": "ERROR",
+    "gone": "ERROR",
+    "paused": "ERROR",
+    "quiet": "WARNING",
+    "running": "SUCCESS",
+    "stopping": "WARNING",
+}
+"""The colours of states."""
+
+
+def report(
+    rows: Sequence[Any],
+    *,
+    clocks: Clocks | None = None,
+    without: Collection[str] = (),
+    full_ids: bool = False,
+    width: int | None = None,
+    paint: Paint = lambda text, role: text,
+) -> str:
+    """A table of the rows of a report, with the columns that say something, but for those ``without``."""
+    clocks = clocks or Clocks()
+    columns = shown(rows, without)
+    cells = [_cells(one, rows, clocks, full_ids) for one in columns]
+    right = [one.title for one in columns if one.kind in (*NUMBERS, Kind.AGE)]
+    cuts = {one.title: CUTS[one.kind] for one in columns if one.kind in CUTS}
+    key = next((one.title for one in columns if one.is_key), "")
+    form: Any = {"cuts": cuts, "spared": key, "width": width, "paint": paint}
+    return table([one.title for one in columns], zip(*cells, strict=True), right, **form)
+
+
+def _cells(column: Column, rows: Sequence[Any], clocks: Clocks, full_ids: bool) -> list[str]:
+    """The cells of a column: ids and names are as short as they can be in it."""
+    values = [getattr(row, column.name) for row in rows]
+    if column.kind is Kind.ID:
+        ids = short_ids(values, full_ids)
+        return [Cell.of(printable(ids[id]), "SQL_KEYWORD") for id in values]
+    if column.kind is Kind.RUNS:
+        values = [runs[0].command if runs else "" for runs in values]
+    if column.kind in (Kind.COMMAND, Kind.RUNS):
+        names = short_names({name or "" for name in values})
+        role = "SQL_KEYWORD" if column.is_key else ""
+        return [Cell.of(printable(names[name or ""]) or NONE, role) for name in values]
+    return [_cell(column, row, value, clocks) for row, value in zip(rows, values, strict=True)]
+
+
+def _cell(column: Column, row: Any, value: Any, clocks: Clocks) -> str:
+    if column.kind is Kind.PAUSE:
+        return paused(value)
+    text = printable(_text(column.kind, row, value, clocks)) or NONE
+    if column.kind is Kind.STATE:
+        return Cell.of(text, ROLES.get(text, ""))
+    if column.is_bad and value:
+        return Cell.of(text, "ERROR")
+    return Cell.of(text, "SQL_KEYWORD") if column.is_key else text
+
+
+def _text(kind: Kind, row: Any, value: Any, clocks: Clocks) -> str:
+    if kind is Kind.MOMENT:
+        return moment(value)
+    if kind is Kind.AGE:
+        return age(max(0.0, clocks.now(row.queue) - value)) if value else NONE
+    if kind is Kind.DURATION:
+        return duration(value) if value else NONE
+    if kind is Kind.PART:
+        return f"{count(value)}/{count(row.workers)}"
+    if kind is Kind.SECONDS:
+        return age(value)
+    if kind in (Kind.COUNT, Kind.NUMBER):
+        return count(value, getattr(row, "capped", None) if kind is Kind.COUNT else None)
+    if kind is Kind.RATE:
+        return rate(value)
+    if kind is Kind.NAMES:
+        return ", ".join(value)
+    if kind is Kind.LANE:
+        return short_lane(value)
+    return cut(value or "", LONGEST_TEXT)
 
 
 def paused(pause: Pause | None) -> str:

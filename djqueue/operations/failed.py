@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from glob import escape
 from math import inf
+from typing import Any
 
 from djqueue.backends.base import BaseQueue, Entry
+from djqueue.backends.entries import FAILED
 from djqueue.exceptions import InvalidMessage, UnknownCommand
 from djqueue.messages.failures import errors_of, kind_of, text_of
 from djqueue.operations.messages import Message
+from djqueue.operations.reports import Kind, as_json, column, columns, report_row
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
 from djqueue.running.describing import arguments_of
@@ -32,22 +36,62 @@ def call_of(queue: BaseQueue, entry: Entry) -> tuple[str, str]:
     return arguments_of(command, args, kwargs), ""
 
 
+@report_row
+class FailedMessage:
+    """A message in the report of what has failed."""
+
+    id: str = column("id", Kind.ID, key=True)
+    queue: str = column("queue", Kind.QUEUE)
+    command: str = column("command", Kind.COMMAND)
+    failed_at: float = column("failed", Kind.MOMENT)
+    attempts: int = column("attempts", Kind.NUMBER)
+    about: str = column("reason", told=False)
+    """What it was about, and why it failed."""
+    priority: int = column(kind=Kind.NUMBER)
+    failures: int = column(kind=Kind.NUMBER)
+    lost: int = column(kind=Kind.NUMBER)
+    created: float = column(kind=Kind.MOMENT)
+    bytes: int = column(kind=Kind.NUMBER)
+    exception: str = column(kind=Kind.COMMAND)
+    reason: str = column()
+    description: str = column()
+
+    @classmethod
+    def of(cls, one: Message) -> FailedMessage:
+        same = {name: getattr(one, name) for name in SAME}
+        return cls(**same, failed_at=one.at)
+
+
+SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.name for same in columns(Message)})
+"""The columns that are those of any message."""
+
+
 @dataclass(slots=True)
 class Group:
     """Failed messages of one command that failed with one exception."""
 
-    command: str
-    exception: str
-    """Its dotted name; for what never raised, the beginning of the reason."""
-    raised: bool
-    count: int = 0
-    first: float = inf
+    count: int = column("count", Kind.COUNT, bad=True)
+    command: str = column("command", Kind.COMMAND, key=True)
+    cause: str = column("exception", Kind.COMMAND, told=False)
+    """The dotted name of the exception; for what never raised, the beginning of the reason."""
+    first: float = column("first", Kind.MOMENT)
     """When the first of them failed (epoch seconds)."""
-    last: float = 0.0
-    id: str = ""
-    """The id of the last."""
-    reason: str = ""
+    last: float = column("last", Kind.MOMENT)
+    id: str = column("id of last", Kind.ID)
+    exception: str | None = column()
+    """None for what never raised."""
+    reason: str = column("reason")
     """Why the last failed."""
+    queue: str = column("queue", Kind.QUEUE, optional=True, told=False, default="")
+    """The alias of the queue, if they are of one."""
+    capped: int | None = column(told=False, default=None)
+    """The number at which counting stopped."""
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The conditions of a filter that selects them."""
+        why = {"exception": escape(self.cause)} if self.exception else {"reason": self.cause}
+        return {"queue": self.queue, "state": FAILED, "command": escape(self.command), **why}
 
 
 def grouped(found: Iterable[Message]) -> list[Group]:
@@ -55,32 +99,14 @@ def grouped(found: Iterable[Message]) -> list[Group]:
     groups: dict[tuple[str, str], Group] = {}
     for one in found:
         key = one.command, one.exception or one.reason.partition(":")[0] or NONE
-        group = groups.setdefault(key, Group(*key, raised=bool(one.exception)))
+        group = groups.setdefault(key, Group(0, *key, inf, 0.0, "", one.exception or None, ""))
         group.count, group.first = group.count + 1, min(group.first, one.at)
         if one.at >= group.last:
             group.last, group.id, group.reason = one.at, one.id, one.reason
     return sorted(groups.values(), key=lambda group: (-group.count, -group.last))
 
 
-def group_object(group: Group) -> dict:
-    """A group, for JSON."""
-    known = asdict(group)
-    return known | {"exception": group.exception if known.pop("raised") else None, "reason": group.reason or None}
-
-
-def brief(one: Message) -> dict:
-    """A line of the list of what has failed, for JSON."""
-    reasons = {name: getattr(one, name) or None for name in ("exception", "reason", "description")}
-    return _known(one) | reasons
-
-
-def full(one: Message, with_body: bool = False) -> dict:
-    """All that is known of what has failed, for JSON. The body is encoded arguments, in base64."""
+def export(one: Message, with_body: bool = False) -> dict[str, Any]:
+    """All that is known of what has failed, for programs. The body is encoded arguments, in base64."""
     body = {"body": b64encode(one.entry.body).decode()} if with_body else {}
-    return _known(one) | {"errors": errors_of(one.entry.errors)} | body
-
-
-def _known(one: Message) -> dict:
-    names = ("id", "command", "priority", "attempts", "failures", "lost", "created")
-    known = {name: getattr(one, name) for name in names}
-    return {"queue": one.queue, **known, "failed_at": one.at, "bytes": one.bytes}
+    return as_json(FailedMessage.of(one)) | {"errors": errors_of(one.entry.errors)} | body

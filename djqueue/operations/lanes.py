@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from math import inf
@@ -12,6 +13,7 @@ from djqueue.backends.base import PAGE, BaseQueue
 from djqueue.backends.entries import Entry, LaneRecord
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED
 from djqueue.operations.actions import record
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.results import Cancelled, Result
 
 EMPTY, PAUSED, BUSY = "empty", "paused", "busy"
@@ -28,6 +30,51 @@ class Lane(NamedTuple):
     state: str
     """ready, scheduled, queued, busy, paused or empty."""
     opens: float | None
+
+
+@report_row
+class LaneRow:
+    """A lane in the report of lanes."""
+
+    name: str = column("lane", Kind.LANE, key=True)
+    queue: str = column("queue", Kind.QUEUE)
+    state: str = column("state", Kind.STATE)
+    """ready, scheduled, queued, busy, paused or empty."""
+    waiting: int = column("waiting", Kind.COUNT)
+    in_flight: int = column("running", Kind.NUMBER)
+    ready_in: float | None = column("ready in", Kind.SECONDS, told=False)
+    """Seconds until it is ready by itself, if time decides that."""
+    reason: str = column("reason", told=False)
+    """Why it does not run, as far as that is known."""
+    paused_reason: str = column()
+    opens: float | None = column(kind=Kind.MOMENT)
+    parent: str = column(kind=Kind.LANE)
+    capped: int | None = column(kind=Kind.NUMBER)
+    head: str = column("first", Kind.ID, optional=True, told=False, default="")
+    """The id of its first message, if it was asked for and the lane is held."""
+    can_be_skipped: bool = False
+    """Whether that holds it up, and not its throttle."""
+
+    @classmethod
+    def of(cls, lane: Lane) -> LaneRow:
+        """A lane, without a look at its first message."""
+        why = lane.record.paused_reason
+        one, wait = lane.record, None if lane.opens is None else max(0.0, lane.opens)
+        opens = None if lane.opens is None else one.opens
+        counts = one.waiting, one.in_flight, wait
+        return cls(one.name, lane.queue.alias, lane.state, *counts, why, why, opens, one.parent, one.capped)
+
+
+def with_head(lane: Lane) -> LaneRow:
+    """A lane that is held with its first message, and what holds it."""
+    shown = LaneRow.of(lane)
+    head = head_of(lane.queue, shown.name) if lane.state in (LANE_SCHEDULED, PAUSED) else None
+    if head is None:
+        return shown
+    is_retried = head.attempts > 0
+    why = shown.paused_reason or ("retry of its first message" if is_retried else "throttled")
+    holds = is_retried or lane.state == PAUSED
+    return replace(shown, head=head.id if holds else "", reason=why, can_be_skipped=holds)
 
 
 def lanes_of(queue: BaseQueue, most: float = inf) -> Iterator[Lane]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, replace
 from typing import Any, TypedDict, Unpack
 
 from djqueue import conf
@@ -13,13 +13,14 @@ from djqueue.exceptions import NotSupported
 from djqueue.messages.envelope import readdressed
 from djqueue.messages.failures import errors_of
 from djqueue.operations.actions import record
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.registry import registry
 from djqueue.results import Cancelled, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import policy_of
 from djqueue.utils import slices
 from djqueue.wiring import queues
-from djqueue.words import NONE, cut
+from djqueue.words import cut
 
 RUNNING = "running"
 WAITING = (READY, DELAYED)
@@ -32,36 +33,40 @@ UNTIL_MOVED = 60.0
 """Seconds for which a message that is moved waits where it goes, so that it is not run in two queues."""
 
 
-@dataclass(frozen=True, slots=True)
+@report_row
 class Message:
     """A message that waits, runs or has failed. Moments are epoch seconds by the clock of its queue's store."""
 
-    id: str
-    queue: str
+    id: str = column("id", Kind.ID, key=True)
+    queue: str = column("queue", Kind.QUEUE)
     """The alias of its queue."""
-    state: str
-    """``ready``, ``delayed``, ``running`` or ``failed``."""
-    command: str
+    command: str = column("command", Kind.COMMAND)
     """The command's name, as its entry says; what is signed decides what runs."""
-    at: float
+    state: str = column("state", Kind.STATE)
+    """``ready``, ``delayed``, ``running`` or ``failed``."""
+    created: float = column("age", Kind.AGE)
+    due: float | None = column("due", Kind.MOMENT, optional=True)
+    """When it is due, if it is delayed."""
+    at: float = column(kind=Kind.MOMENT)
     """When it is or was due, when its lease runs out, or when it failed."""
-    created: float
-    priority: int
-    attempts: int
-    failures: int
+    attempts: int = column("attempts", Kind.NUMBER)
+    priority: int = column("priority", Kind.NUMBER, optional=True)
+    lane: str = column("lane", Kind.LANE, optional=True)
+    about: str = column("about", optional=True, told=False)
+    """Who runs it, what it was about, and why it failed last."""
+    failures: int = column(kind=Kind.NUMBER)
     """Attempts that raised an exception."""
-    lost: int
+    lost: int = column(kind=Kind.NUMBER)
     """Attempts that never reported, as their worker died."""
-    lane: str
-    consumer: str
+    consumer: str = column(kind=Kind.NAME)
     """The consumer that holds it, if it runs."""
-    bytes: int
+    bytes: int = column(kind=Kind.NUMBER)
     """The size of its body."""
-    exception: str
+    exception: str = column(kind=Kind.COMMAND)
     """The dotted name of what the last attempt that failed raised; "" if none did."""
-    reason: str
+    reason: str = column()
     """Why the last attempt failed, if one did."""
-    description: str
+    description: str = column()
     """What the command's ``describe`` said of the call at the last attempt that failed."""
     entry: Entry = field(repr=False, compare=False)
 
@@ -70,11 +75,28 @@ class Message:
         """The message of a record, of the failed queue if its state is ``failed``."""
         entry = record.entry
         state = state or (RUNNING if record.state == LEASED else record.state)
-        at = failed_at(record) if state == FAILED else record.at
-        counts = entry.priority, entry.attempts, entry.failures, entry.lost
-        where = entry.lane, record.owner, len(entry.body)
-        said = last_error(entry, "exception"), last_error(entry, "reason"), description(entry)
-        return cls(entry.id, queue.alias, state, entry.command, at, entry.created, *counts, *where, *said, entry)
+        by = f"by {record.owner}" if record.owner else ""
+        return cls(
+            id=entry.id,
+            queue=queue.alias,
+            command=entry.command,
+            state=state,
+            created=entry.created,
+            due=record.at if state == DELAYED else None,
+            at=failed_at(record) if state == FAILED else record.at,
+            attempts=entry.attempts,
+            priority=entry.priority,
+            lane=entry.lane,
+            about=" · ".join(filter(None, [by, about(entry)])),
+            failures=entry.failures,
+            lost=entry.lost,
+            consumer=record.owner,
+            bytes=len(entry.body),
+            exception=last_error(entry, "exception"),
+            reason=last_error(entry, "reason"),
+            description=description(entry),
+            entry=entry,
+        )
 
 
 def failed_queue(queue: BaseQueue) -> BaseQueue:
@@ -116,6 +138,11 @@ def description(entry: Entry) -> str:
     """What the command's ``describe`` said of the call at the last attempt that got so far; "" for nothing."""
     said = (str(error.get("description") or "") for error in reversed(errors_of(entry.errors)))
     return next(filter(None, said), "")
+
+
+def known_errors(one: Message) -> dict[str, Any]:
+    """What went wrong at each attempt of a message, for programs; never the arguments."""
+    return {"errors": errors_of(one.entry.errors)}
 
 
 def about(entry: Entry) -> str:
@@ -232,24 +259,3 @@ def _for_queue(queue: BaseQueue, there: BaseQueue, entry: Entry) -> Entry:
         lacking = policy.unsupported(there.features) or "'inspect', which moving needs"
         raise NotSupported(f"{type(there).__name__} ({there.alias!r}) cannot do: {lacking}.")
     return replace(entry, body=readdressed(envelope, there.base_name, conf.get("QUEUE_MAX_MESSAGE_SIZE")))
-
-
-# ---- How they are shown
-
-
-def words_about(one: Message) -> str:
-    """Who runs it, what it was about, and why it failed last."""
-    by = f"by {one.consumer}" if one.consumer else ""
-    return " · ".join(filter(None, [by, one.description, one.reason])) or NONE
-
-
-def as_object(one: Message) -> dict[str, Any]:
-    """What is known of a message, for JSON."""
-    known = {one_field.name: getattr(one, one_field.name) for one_field in fields(one) if one_field.name != "entry"}
-    empty = ("lane", "consumer", "exception", "reason", "description")
-    return {name: None if name in empty and not value else value for name, value in known.items()}
-
-
-def full_object(one: Message) -> dict[str, Any]:
-    """All that is known of it, for JSON, with the errors of its attempts; never the arguments."""
-    return as_object(one) | {"errors": errors_of(one.entry.errors)}

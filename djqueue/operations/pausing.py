@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue
@@ -15,12 +16,37 @@ from djqueue.operations.actions import operator, record
 from djqueue.operations.messages import CHUNK
 from djqueue.operations.paging import MOST_LOOKED_AT
 from djqueue.operations.queues import chosen
+from djqueue.operations.reports import Kind, as_json, column, report_row
 from djqueue.registry import registry
 from djqueue.running import pauses as facts
 from djqueue.running.pauses import COMMAND, KINDS, QUEUE, Pause, bring_up
 from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import near, seconds, slices
 from djqueue.wiring import queues as all_queues
+
+
+@report_row
+class PauseRow:
+    """A pause in the report of pauses."""
+
+    kind: str = column("paused")
+    """queue, command or schedule."""
+    name: str = column("name", Kind.NAME, key=True)
+    queue: str = column("queue", Kind.QUEUE)
+    """The alias of the only queue of which a command or a schedule is paused; "" for all."""
+    by: str = column("by", Kind.NAME)
+    since: float = column("since", Kind.MOMENT)
+    until: float | None = column("until", Kind.MOMENT)
+    why: str = column("why")
+
+    @classmethod
+    def of(cls, one: Pause) -> PauseRow:
+        return cls(one.kind, one.name, one.queue, one.by, one.since, one.until, one.why)
+
+
+@as_json.register
+def _(one: Pause) -> Any:
+    return as_json(PauseRow.of(one))
 
 
 def pauses(aliases: Iterable[str] | None = None) -> list[Pause]:

@@ -3,31 +3,55 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from django import template
 from django.template import Context
+from django.template.loader import get_template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from djqueue import words
+from djqueue.dashboard import rendering
+from djqueue.operations.reports import NUMBERS
 from djqueue.running.consumers import ConsumerRecord
 
 register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
-def ago(context: Context, moment: Any, queue: str) -> SafeString | str:
-    """How long ago a moment was (epoch seconds, the clock of a queue), or in what time it comes.
+def report(
+    context: Context, rows: Sequence[Any], actions: str = "", boxes: object = None, without: str = ""
+) -> SafeString:
+    """The rows of a report as a table.
 
-    The moment itself is in the title.
+    ``actions`` is the template of what can be done with a ``row``; its column is left out if nothing can be done with
+    any. With ``boxes`` each row can be selected. ``without`` names columns that are left out.
     """
-    exact = words.full_moment(moment)
-    if exact == words.NONE:
-        return exact
-    away = moment - context["clocks"].now(queue)
-    text = f"{words.age(-away)} ago" if away < 0 else f"in {words.age(away)}"
-    return format_html('<time class="nowrap" title="{}">{}</time>', exact, text)
+    columns, cells = rendering.lines(rows, context["clocks"], without.split())
+    acts = [_actions(context, actions, row) for row in rows]
+    values = {
+        "columns": columns,
+        "numbers": [kind.name for kind in NUMBERS],
+        "boxes": boxes,
+        "has_actions": any(acts),
+        "lines": [rendering.Line(*line) for line in zip(rows, cells, acts, strict=True)],
+    }
+    return get_template("djqueue/dashboard/_report.html").render(values)
+
+
+def _actions(context: Context, template: str, row: Any) -> SafeString | str:
+    if not template:
+        return ""
+    with context.push(row=row):
+        return SafeString(context.template.engine.get_template(template).render(context).strip())
+
+
+@register.simple_tag(takes_context=True)
+def ago(context: Context, moment: Any, queue: str) -> SafeString | str:
+    """How long ago a moment was, by the clock of a queue, or in what time it comes."""
+    return rendering.ago(moment, queue, context["clocks"])
 
 
 @register.simple_tag(takes_context=True)

@@ -209,7 +209,8 @@ def test_a_lane_says_what_it_waits_for(queue, boss):
     first, _, asked, _ = [command.enqueue("acc-1").id for command in (ring, ring, ask, ask)]
     run_one(queue), run_one(queue)
     page = get(boss, "lanes/")
-    assert f"retry of its first message, {first}" in text_of(page) and "throttled" in text_of(page)
+    assert "retry of its first message" in text_of(page) and "throttled" in text_of(page)
+    assert first in page
     assert asked not in page
 
 

@@ -221,7 +221,8 @@ count  command                           exception    first         last      id
     first, lost, _ = run_json("queue_errors", "summary")
     assert first == {
         "command": "shop.commands.charge", "exception": "builtins.ValueError", "count": 2,
-        "first": 1_749_900_000.0, "last": 1_750_000_000.0, "id": "aaaa0002", "reason": "ValueError: no paper",
+        "first": "2025-06-14T11:20:00Z", "last": "2025-06-15T15:06:40Z",
+        "id": "aaaa0002", "reason": "ValueError: no paper",
     }  # fmt: skip
     assert (lost["exception"], lost["reason"]) == (None, "worker died: 3 starts were lost")
     assert len(run_json("queue_errors", "summary", "--exception", "KeyError")) == 1

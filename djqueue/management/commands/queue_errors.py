@@ -6,9 +6,9 @@ import json
 import os
 import pdb
 from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, TextIO
+from typing import TextIO
 
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connections
@@ -19,16 +19,18 @@ from djqueue.exceptions import QueueError
 from djqueue.management import messages as shown
 from djqueue.management.arguments import argument
 from djqueue.management.changing import WHICH, MessagesCommand
-from djqueue.management.tables import shown_parts, table, width_of
+from djqueue.management.tables import shown_parts, width_of
 from djqueue.operations import failed, filters, rehearsing
 from djqueue.operations.acting import OF_FAILED
+from djqueue.operations.failed import FailedMessage
 from djqueue.operations.filters import Filter
 from djqueue.operations.finding import AN_ID, find_one
 from djqueue.operations.messages import RUNNING, Message
 from djqueue.operations.paging import Selection, selected
 from djqueue.operations.queues import asking
+from djqueue.operations.reports import as_json
 from djqueue.wiring import queues as all_queues
-from djqueue.words import cut, cut_start, duration, number, printable
+from djqueue.words import cut, duration, number, printable
 
 UNDONE = (
     "All databases are rolled back, and mail and the messages that it enqueues are held back. Requests to other "
@@ -91,47 +93,32 @@ class Command(MessagesCommand):
 
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
         (found, failures), most = self.page(queues, options), options["limit"]
-        if options["json"]:
-            self.stdout.write(json.dumps([failed.brief(one) for one in found[:most]]))
-        elif found:
-            rows = shown.failed_rows(found[:most], options["full_ids"])
-            cuts, without = {"reason": cut, "command": cut_start}, () if len(queues) > 1 else ("queue",)
-            self._table(shown.FAILED_HEAD, rows, "attempts", cuts=cuts, without=without)
-            if len(found) > most:
-                self.stdout.write("… and more: see --limit, or queue_errors summary")
-        elif not failures:
-            self._none(self.filter(options))
+        rows, without = [FailedMessage.of(one) for one in found[:most]], () if len(queues) > 1 else ("queue",)
+        none = "" if failures else self._none(self.filter(options))
+        self.write_report(rows, none, without=without, full_ids=options["full_ids"])
+        if len(found) > most:
+            self.say("… and more: see --limit, or queue_errors summary")
         if failures:
             raise CommandError("\n".join(failures))
 
     def _summary(self, queues: list[BaseQueue], options: dict) -> None:
         asked = self.filter(options)
         groups = failed.grouped(selected(Selection(queues, self.states, asked)))
-        if options["json"]:
-            self.stdout.write(json.dumps([failed.group_object(group) for group in groups]))
-        elif groups:
-            cuts = {"command": cut_start, "exception": cut}
-            self._table(shown.SUMMARY, shown.group_rows(groups, options["full_ids"]), "count", cuts=cuts)
-        else:
-            self._none(asked)
+        self.write_report(groups, self._none(asked), without=("reason",), full_ids=options["full_ids"])
 
-    def _table(self, head: Sequence[str], rows: list[list[str]], right: str, **form: Any) -> None:
-        text = table(head, rows, (right,), width=width_of(self.stdout), paint=self.paint, **form)
-        self.stdout.write(text)
-
-    def _none(self, asked: Filter) -> None:
-        self.stdout.write(f"No failed message matches {asked}." if asked else "There are no failed messages.")
+    def _none(self, asked: Filter) -> str:
+        return f"No failed message matches {asked}." if asked else "There are no failed messages."
 
     def _show(self, queues: list[BaseQueue], options: dict) -> None:
         one, call = self.shown(queues, options)
         if options["json"]:
-            self.stdout.write(json.dumps(failed.full(one) | {name: text or None for name, text in call.items()}))
+            self.stdout.write(json.dumps(failed.export(one) | as_json(call)))
         else:
-            self.stdout.write(shown.failed_page(one, shown.said(call), self.paint))
+            self.stdout.write(shown.page(one, shown.said(call), self.paint))
 
     def _export(self, queues: list[BaseQueue], options: dict) -> None:
         found = selected(Selection(queues, self.states, self.filter(options)))
-        lines = (json.dumps(failed.full(one, with_body=options["with_body"])) for one in found)
+        lines = (json.dumps(failed.export(one, with_body=options["with_body"])) for one in found)
         if options["output"] is None:
             for line in lines:
                 self.stdout.write(line)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import islice
 from math import inf
 from typing import Any
@@ -18,12 +16,11 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Entry
 from djqueue.management.arguments import add_asking, limit
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import Cell, table, width_of
+from djqueue.management.tables import LONGEST_TEXT, report, width_of
 from djqueue.operations.lanes import (
-    BUSY,
     MOST_LANES,
-    PAUSED,
     Lane,
+    LaneRow,
     head_of,
     is_held,
     lanes_of,
@@ -37,13 +34,10 @@ from djqueue.operations.queues import asking, chosen, with_feature
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import ThrottledQueue
 from djqueue.utils import nearest
-from djqueue.words import NONE, age, count, cut, cut_start, number, printable
+from djqueue.words import age, cut, printable
 
-HEAD = ("lane", "queue", "state", "waiting", "running", "ready in", "reason")
-LONGEST_WHY = 200
 MOST_REASONS = 5
 """Reasons that are said below a table which is too narrow for them."""
-ROLES = {PAUSED: "ERROR", BUSY: "WARNING"}
 
 
 class Command(OperatorCommand):
@@ -102,22 +96,18 @@ class Command(OperatorCommand):
 
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
         found = list(islice(_lanes(queues), most + 1))
-        if as_json:
-            return self.stdout.write(json.dumps([_object(one) for one in found[:most]]))
-        for queue in queues:
+        for queue in () if as_json else queues:
             if isinstance(queue, ThrottledQueue):
                 self.stdout.write(_throttle(queue))
-        if found:
-            rows = [_row(one) for one in found[:most]]
-            without = () if len(queues) > 1 else ("queue",)
-            form: Any = {"cuts": {"lane": cut_start, "reason": cut}, "spared": "lane", "width": width_of(self.stdout)}
-            right = ("waiting", "running")
-            shown = table(HEAD, rows, right, without=without, paint=self.paint, **form)
-            self.stdout.write("\n".join([shown, *_cut_reasons(rows, shown, form["width"])]))
-            if len(found) > most:
-                self.stdout.write("… and more: see --limit")
+        rows, without = [LaneRow.of(one) for one in found[:most]], () if len(queues) > 1 else ("queue",)
+        if as_json or not rows:
+            self.write_report(rows, "No lane holds or remembers anything.")
         else:
-            self.stdout.write("No lane holds or remembers anything.")
+            width = width_of(self.stdout)
+            shown = report(rows, without=without, width=width, paint=self.paint)
+            self.stdout.write("\n".join([shown, *_cut_reasons(rows, shown, width)]))
+        if len(found) > most:
+            self.say("… and more: see --limit")
 
     def _pause(self, queues: list[BaseQueue], name: str, reason: str | None, force: bool) -> None:
         if len(queues) > 1:
@@ -249,25 +239,8 @@ def _resume_in(queue: BaseQueue, name: str) -> bool:
         return resume_lane(queue, name)
 
 
-def _row(shown: Lane) -> list[str]:
-    queue, lane, state, opens = shown
-    wait = NONE if opens is None else age(max(0.0, opens))
-    names = [printable(lane.name), printable(queue.alias)]
-    counts = [count(lane.waiting, lane.capped), number(lane.in_flight)]
-    why = cut(lane.paused_reason or NONE, LONGEST_WHY)
-    return [*names, Cell.of(state, ROLES.get(state, "")), *counts, wait, why]
-
-
-def _cut_reasons(rows: list[list[str]], shown: str, width: int | None) -> Iterator[str]:
+def _cut_reasons(rows: list[LaneRow], shown: str, width: int | None) -> Iterator[str]:
     """The reasons of pauses that a narrow table had to cut, each with the first lane that has it."""
-    lanes = {row[-1]: row[0] for row in reversed(rows) if row[-1] not in shown}
+    lanes = {row.paused_reason: row.name for row in reversed(rows) if cut(row.paused_reason, LONGEST_TEXT) not in shown}
     for reason, lane in islice(reversed(lanes.items()), MOST_REASONS):
-        yield "\n" + textwrap.fill(f"{lane}: {reason}", width or 0, subsequent_indent="  ")
-
-
-def _object(shown: Lane) -> dict:
-    """What is known of a lane, for JSON."""
-    queue, lane, state, opens = shown
-    known = asdict(lane) | {"queue": queue.alias, "state": state, "opens": None if opens is None else lane.opens}
-    del known["cursor"], known["gate"]
-    return known
+        yield "\n" + textwrap.fill(printable(f"{lane}: {reason}"), width or 0, subsequent_indent="  ")

@@ -13,15 +13,12 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.management import messages as shown
 from djqueue.management.changing import WHICH, MessagesCommand
-from djqueue.management.tables import table, width_of
-from djqueue.operations import messages
 from djqueue.operations.acting import ACTIONS, Action
-from djqueue.operations.clocks import Clocks
 from djqueue.operations.filters import ENQUEUED
-from djqueue.operations.messages import STATES, Message
+from djqueue.operations.messages import STATES, known_errors
 from djqueue.operations.queues import chosen
+from djqueue.operations.reports import as_json
 from djqueue.utils import priority
-from djqueue.words import cut, cut_start
 
 
 class Command(MessagesCommand):
@@ -64,32 +61,18 @@ class Command(MessagesCommand):
 
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
         (found, failures), most = self.page(queues, options), options["limit"]
-        if options["json"]:
-            self.stdout.write(json.dumps([messages.as_object(one) for one in found[:most]]))
-        elif found:
-            self._table(found[:most], options["full_ids"], several=len(queues) > 1)
-            if len(found) > most:
-                self.stdout.write("… and more: see --limit, or queue_stats for how many there are")
-        elif not failures:
-            selected = self.filter(options) or options["states"]
-            self.stdout.write("No message matches." if selected else "There are no messages.")
+        none = "No message matches." if self.filter(options) or options["states"] else "There are no messages."
+        without = () if len(queues) > 1 else ("queue",)
+        self.write_report(found[:most], "" if failures else none, without=without, full_ids=options["full_ids"])
+        if len(found) > most:
+            self.say("… and more: see --limit, or queue_stats for how many there are")
         if failures:
             raise CommandError("\n".join(failures))
-
-    def _table(self, found: Sequence[Message], full_ids: bool, several: bool) -> None:
-        without = [*shown.empty_columns(found), *(() if several else ("queue",))]
-        cuts = {"about": cut, "lane": cut_start, "command": cut_start}
-        form: Any = {"cuts": cuts, "width": width_of(self.stdout)}
-        rows = shown.rows(found, Clocks(), full_ids)
-        right = ("age", "attempts", "priority")
-        self.stdout.write(table(shown.HEAD, rows, right, without=without, paint=self.paint, **form))
 
     def _show(self, queues: list[BaseQueue], options: dict) -> None:
         one, call = self.shown(queues, options)
         if options["json"]:
-            self.stdout.write(
-                json.dumps(messages.full_object(one) | {name: text or None for name, text in call.items()})
-            )
+            self.stdout.write(json.dumps(as_json(one) | known_errors(one) | as_json(call)))
         else:
             self.stdout.write(shown.page(one, shown.said(call), self.paint))
 

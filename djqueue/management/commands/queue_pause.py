@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management import call_command
@@ -14,12 +12,10 @@ from django.core.management.base import BaseCommand, CommandError
 from djqueue import operations
 from djqueue.management.arguments import span
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import Cell, table, width_of
+from djqueue.operations.pausing import PauseRow
 from djqueue.operations.queues import asking_stores, chosen
-from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE, Pause
-from djqueue.words import NONE, cut, cut_start, moment, printable
-
-HEAD = ("paused", "name", "queue", "by", "since", "until", "why")
+from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE
+from djqueue.words import printable
 
 
 class Command(OperatorCommand):
@@ -53,7 +49,7 @@ class Command(OperatorCommand):
         if options["lane"] is not None:
             return self._pause_lane(options)
         if not wanted:
-            return self._list(options["queue"], options["json"])
+            return self._list(options["queue"])
         _refuse_local(options["queues"] or ([options["queue"]] if options["queue"] else None))
         how = {"why": options["reason"], "for_": options["for_"], "force": options["force"]}
         with self.outcome("pause", (f"{kind} {name}" for kind, name in wanted)) as outcome:
@@ -72,16 +68,10 @@ class Command(OperatorCommand):
         force = ["--force"] if options["force"] else []
         change_lane(self, options, "--pause", [f"--reason={options['reason']}", *force])
 
-    def _list(self, alias: str | None, as_json: bool) -> None:
+    def _list(self, alias: str | None) -> None:
         with asking_stores():
             found = operations.pauses([alias] if alias else None)
-        if as_json:
-            self.stdout.write(json.dumps([asdict(one) for one in found]))
-        elif found:
-            cuts, width = {"why": cut, "name": cut_start, "by": cut}, width_of(self.stdout)
-            self.stdout.write(table(HEAD, map(_row, found), cuts=cuts, spared="name", width=width, paint=self.paint))
-        else:
-            self.stdout.write("Nothing is paused. queue_lanes shows lanes that are.")
+        self.write_report([PauseRow.of(one) for one in found], "Nothing is paused. queue_lanes shows lanes that are.")
 
 
 def add_what(parser: ArgumentParser) -> None:
@@ -118,15 +108,3 @@ def _refuse_local(aliases: list[str] | None) -> None:
         names = ", ".join(queue.alias for queue in queues)
         text = f"Only the process of their consumer sees what is in memory ({names})"
         raise CommandError(f"{text}: call djqueue.operations.pause() there.", returncode=2)
-
-
-def _row(one: Pause) -> list[str]:
-    return [
-        one.kind,
-        Cell.of(printable(one.name), "SQL_KEYWORD"),
-        printable(one.queue) or ("" if one.kind == QUEUE else "all"),
-        printable(one.by),
-        moment(one.since),
-        moment(one.until) if one.until else NONE,
-        printable(one.why) or NONE,
-    ]

@@ -20,11 +20,14 @@ from djqueue.management.tables import Cell, paused, table, width_of
 from djqueue.operations.pausing import pauses
 from djqueue.operations.queues import asking, asking_stores, chosen
 from djqueue.operations.rates import MINUTES, QueueRates, queue_rates
+from djqueue.operations.reports import as_json
 from djqueue.running.pauses import COMMAND, QUEUE, Pause
 from djqueue.utils import clock
 from djqueue.words import NONE, age, count, cut, cut_middle, number, printable, time_of_day
 
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
+SHOWN = {"leased": "running"}
+"""What people and programs read instead of the names that counts have in a store."""
 HEAD = ("queue", "ready", "delayed", "running", "failed", "done", "oldest")
 PAUSED = "paused"
 MOST_PAUSED = 10
@@ -74,7 +77,7 @@ class Command(OperatorCommand):
         manage.py queue_stats                     all queues
         manage.py queue_stats -q mail -q slow     some of them
         manage.py queue_stats --watch             every 2 seconds, with rates
-        manage.py queue_stats --json              for programs, which read "leased"
+        manage.py queue_stats --json              for programs
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -239,8 +242,9 @@ def _object(queue: BaseQueue, look: Look) -> dict:
     }
     drain = {"time_to_drain": lately and lately.time_to_drain}
     pause, commands = look.pause_of(queue), look.commands_of(queue)
-    stopped = {"pause": pause and asdict(pause), "paused_commands": [asdict(one) for one in commands]}
-    known = {"queue": queue.alias, "backend": queue.describe(), **asdict(look.stats[queue.alias])}
+    stopped = {"pause": as_json(pause), "paused_commands": as_json(commands)}
+    counts = {SHOWN.get(name, name): value for name, value in asdict(look.stats[queue.alias]).items()}
+    known = {"queue": queue.alias, "backend": queue.describe(), **counts}
     return {**known, **rates, **drain, **stopped}
 
 
