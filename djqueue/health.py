@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
+from djqueue.words import duration
+
 STARTING, SERVING, STOPPING = "starting", "serving", "stopping"
 ANSWERS = 10.0  # seconds in which a store is to answer a claim
 LOOK = 0.2  # seconds between two looks
@@ -46,7 +48,7 @@ def problems(report: Report, path: str = "", now: float | None = None) -> list[s
     """What does not move, in words; empty if the consumer is alive. ``path`` is where its processes write beside."""
     now = time.monotonic() if now is None else now
     if (silent := age(report["moved"], now)) > report["limit"]:
-        when = f"{span(silent)} ago" if silent < inf else "before the machine was started"
+        when = f"{duration(silent)} ago" if silent < inf else "before the machine was started"
         return [f"the file was written {when}: the process does nothing, or is gone"]
     found = [_still(part, now) for part in report.get("parts", ()) if age(part["moved"], now) > part["limit"]]
     found += [_lasting(run, now) for run in report.get("runs", ()) if age(run["began"], now) > (run["limit"] or inf)]
@@ -73,12 +75,12 @@ def name(process: Report) -> str:
 
 
 def _still(part: Report, now: float) -> str:
-    stood = f"{span(age(part['moved'], now))} (limit {span(part['limit'])})"
+    stood = f"{duration(age(part['moved'], now))} (limit {duration(part['limit'])})"
     return f"{part['name']} has not moved for {stood}{_at(part)}"
 
 
 def _lasting(run: Report, now: float) -> str:
-    lasted = f"{span(age(run['began'], now))} (limit {span(run['limit'])})"
+    lasted = f"{duration(age(run['began'], now))} (limit {duration(run['limit'])})"
     return f"{run['worker']} has run {_called(run)} for {lasted}{_at(run)}"
 
 
@@ -107,7 +109,7 @@ def obstacles(report: Report, path: str = "", now: float | None = None) -> list[
     found = [f"the store of queue {alias!r} does not answer" for alias in report.get("unanswered", ())]
     for part in report.get("parts", ()):
         if part.get("claims") and (waited := age(part["moved"], now)) > ANSWERS:
-            found.append(f"{part['name']} has waited for its store for {span(waited)}")
+            found.append(f"{part['name']} has waited for its store for {duration(waited)}")
     serving = [number for number, _ in _serving(report, path)]
     missing = [number for number in range(1, report.get("places", 0) + 1) if number not in serving]
     found += [f"process {number} does not serve yet" for number in missing]
@@ -123,16 +125,6 @@ def _serving(report: Report, path: str) -> Iterator[tuple[int, Report]]:
 
 
 # ---- What people read
-
-
-def span(seconds: float) -> str:
-    """A duration: 0.4 s, 12 s, 3m 20s, 2h 5m."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 60 or seconds == inf:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}m {rest}s" if minutes < 60 else f"{minutes // 60}h {minutes % 60}m"
 
 
 def summary(report: Report) -> str:
@@ -151,9 +143,9 @@ def lines(report: Report, path: str, now: float) -> Iterator[str]:
     width = max(len(title) for title in ("main", *(one["name"] for one in parts), *(one["worker"] for one in runs)))
     for part in [main, *parts]:
         fails = f"; fails, {part['failures']} in a row" if part.get("failures") else ""
-        yield f"  {part['name']:{width}}  {span(age(part['moved'], now)):>8} of {span(part['limit'])}{fails}"
+        yield f"  {part['name']:{width}}  {duration(age(part['moved'], now)):>8} of {duration(part['limit'])}{fails}"
     for run in runs:
-        yield f"  {run['worker']:{width}}  {span(age(run['began'], now)):>8} in {_called(run)}"
+        yield f"  {run['worker']:{width}}  {duration(age(run['began'], now)):>8} in {_called(run)}"
         if where := run.get("where"):
             yield f"      {next((line for line in reversed(where) if not line.startswith('/')), where[-1])}"
     if (more := report.get("running", 0) - sum(run["count"] for run in runs)) > 0:

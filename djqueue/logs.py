@@ -18,15 +18,14 @@ from functools import partial
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from django.core.management.color import supports_color
-
 from djqueue.log_handlers import Done, DoneFormatter
 from djqueue.messages.metadata import request_id
 from djqueue.registry import registry
 from djqueue.running.context import current_message
 from djqueue.running.reporting import logger as reports
 from djqueue.running.reporting import text_of_done
-from djqueue.utils import SHORT_ID, one_line, plain, short_names
+from djqueue.utils import one_line, plain
+from djqueue.words import SHORT_ID, duration, short_names
 
 KEYS = {
     "event": "what happened, such as done, failed or started",
@@ -259,7 +258,7 @@ class ConsoleFormatter(DoneFormatter):
     def _columns(self, mark: Mark, at: float, command: str, seconds: float | None, width: float) -> tuple[str, float]:
         """The time, the symbol, the name and how long it ran, and the room behind them."""
         name = self._names.short(command)
-        took = lasted(seconds) if seconds else ""
+        took = duration(seconds) if seconds else ""
         most = min(self._names.width, MOST_OF_A_NAME if width >= WIDE else FEWER) + GAP + MOST_OF_A_TIME
         took = took.rjust(max(most - len(name), GAP + len(took)))
         colour = mark.colour if mark.colour in (RED, YELLOW) else ""
@@ -325,26 +324,13 @@ def has_colors(force: bool = False, never: bool = False) -> bool:
     """Whether to colour what goes to standard output: as Django decides it, and not where NO_COLOR is set."""
     if force or never:
         return force
-    return supports_color() and not os.environ.get("NO_COLOR") and os.environ.get("DJANGO_COLORS") != "nocolor"
-
-
-def lasted(seconds: float) -> str:
-    """A duration in at most seven characters: 0.3 ms, 33 ms, 1.2 s, 6 s, 3m 20s, 1h 05m, 12d 3h."""
-    if seconds < 0.9995:
-        return f"{max(0.1, seconds * 1e3):.1f} ms" if seconds < 0.00995 else f"{seconds * 1e3:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
-    minutes, left = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m {left:02}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h {minutes:02}m" if hours < 100 else f"{hours // 24}d {hours % 24}h"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("DJANGO_COLORS") != "nocolor"
 
 
 def _words(about: dict[str, Any], mark: Mark) -> str:
     """What a line says behind its columns."""
     delay, alike = about.get("delay"), about.get("count") or about.get("alike", 0)
-    what = mark.words.format(f" for {lasted(delay)}" if delay else "", lasted(delay or 0.0)) if mark.words else ""
+    what = mark.words.format(f" for {duration(delay)}" if delay else "", duration(delay or 0.0)) if mark.words else ""
     reason = ": ".join(part for part in (what, plain(about.get("reason", ""))) if part)
     count = f"{alike:,} messages" if alike > 1 else ""
     return " · ".join(part for part in (count, plain(about.get("description", "")), reason) if part)

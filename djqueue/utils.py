@@ -187,19 +187,6 @@ def near_and_all(name: object, valid: Iterable[str]) -> str:
     return f"{f'did you mean {meant!r}? There' if meant else 'there'} are: {', '.join(valid)}."
 
 
-# ---- What is shown of names and ids
-
-SHORT_ID = 8
-"""Characters of an id that people see, if they are enough: its end, as ids of one minute begin alike."""
-
-
-def short_names(names: Iterable[str]) -> dict[str, str]:
-    """The last part of each dotted name, or all of it where two would be the same."""
-    last_parts = {name: name.rpartition(".")[2] for name in names}
-    same = Counter(last_parts.values())
-    return {name: part if same[part] == 1 else name for name, part in last_parts.items()}
-
-
 # ---- Chunks
 
 T = TypeVar("T")
@@ -269,11 +256,6 @@ class RareReports:
                 return None
             self._next[kind] = time.monotonic() + self._seconds
             return self._unreported.pop(kind, 0)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things in words: 1 thread, 1,200 threads."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def plain(text: str) -> str:

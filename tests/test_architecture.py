@@ -17,7 +17,8 @@ PACKAGE = Path(djqueue.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
 
 LAYERS = [
-    {"conf", "exceptions", "health", "hints", "log_handlers", "signals", "utils", "models", "migrations", "version"},
+    {"conf", "exceptions", "health", "hints", "log_handlers", "signals", "utils", "models", "migrations", "version"}
+    | {"words"},
     {"messages", "flow", "timetables"},
     {"policies", "backends"},
     {f"backends.{name}" for name in ("memory", "database", "redis", "sqs", "redis_backend")} | {"throttle", "wiring"},
@@ -25,30 +26,23 @@ LAYERS = [
     {"enqueueing", "results"},
     {"decorators", "classes", "deferrable"},
     {"schedules", "consumer", "tasks"},
-    {
-        "",
-        "admin",
-        "apps",
-        "checks",
-        "dashboard",
-        "integrations",
-        "logs",
-        "management",
-        "middleware",
-        "operations",
-        "templatetags",
-        "testing",
-        "pytest_plugin",
-    },
+    {"", "checks", "logs", "middleware", "testing"},
+    {"operations"},
+    {"dashboard", "integrations", "management", "templatetags"},
+    {"admin", "apps", "pytest_plugin"},
 ]
 """Packages and modules from the ground up; a name stands for what is inside of it and not named itself."""
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+FRONT_ENDS = [{"dashboard", "templatetags"}, {"integrations"}, {"management"}]
+SERVES = {("management.commands.queue_consumer", "integrations.prometheus")}
+"""The command that starts a consumer serves its metrics, if it is asked to: all else of a front end is its own."""
+COMMAND_LINE = ("argparse", "django.core.management")
 LONG = 500
 HEAVY = {"redis", "boto3", "psycopg", "MySQLdb", "djqueue.models"}
 
 
 def test_imports_never_rise():
-    rising = [(own, other) for own, others in _graph().items() for other in others if _rank(other) > _rank(own)]
+    rising = [(own, other) for own, other in _edges() if _rank(other) > _rank(own)]
     assert rising == []
 
 
@@ -57,7 +51,28 @@ def test_imports_have_no_cycle():
     TopologicalSorter(_graph()).prepare()
 
 
+def test_no_front_end_imports_another():
+    for front_end in FRONT_ENDS:
+        others = set().union(*FRONT_ENDS) - front_end
+        crossing = {(own, other) for own, other in _edges() if _top(own) in front_end and _top(other) in others}
+        assert crossing <= SERVES
+
+
+def test_operations_know_no_front_end():
+    """Nor does what tests and checks a project, nor what words are made of."""
+    assert _rank("words") < _rank("operations") < min(_rank(name) for names in FRONT_ENDS for name in names)
+    assert max(_rank("checks"), _rank("testing")) < _rank("operations")
+
+
+def test_only_the_command_line_reads_arguments():
+    """And it alone raises CommandError."""
+    readers = {_module(path) for path in FILES for name in _imported(path) if name.startswith(COMMAND_LINE)}
+    assert {name for name in readers if _top(name) != "management"} == {"health"}
+
+
 def test_these_tests_see_what_they_look_for():
+    assert SERVES <= {*_edges()}
+    assert "django.core.management.base.BaseCommand" in _imported(PACKAGE / "management" / "base.py")
     assert _rank("backends.base") < _rank("backends.memory.queue") < _rank("running.settle") < _rank("consumer")
     assert {"policies.options", "policies.outcomes"} <= _graph()["policies.policy"]
     assert "backends.database.checks" in _graph()["checks.servers"], "an import within a function"
@@ -142,17 +157,30 @@ def _rank(module: str) -> int:
     return next(RANKS[name] for size in range(len(parts), -1, -1) if (name := ".".join(parts[:size])) in RANKS)
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """The modules of djqueue that a file imports, wherever in it, for types too."""
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _edges() -> list[tuple[str, str]]:
+    """Each module with each that it imports."""
+    return [(own, other) for own, others in _graph().items() for other in others]
+
+
+def _imported(path: Path) -> list[str]:
+    """The dotted names that a file imports, wherever in it, for types too."""
+    found: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno} is a relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        yield from (_existing(name) for name in names if name.split(".")[0] == "djqueue")
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """The modules of djqueue that a file imports."""
+    yield from (_existing(name) for name in _imported(path) if _top(name) == "djqueue")
 
 
 def _existing(name: str) -> str:

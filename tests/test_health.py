@@ -39,11 +39,11 @@ GONE = "the process does nothing, or is gone"
         (report(moved=NOW + 99), [f"the file was written before the machine was started: {GONE}"]),
         (
             report(parts=[fetcher(NOW - 61, **WHERE)]),
-            [f"fetcher-default has not moved for 1m 1s (limit 1m 0s):{STILL}"],
+            [f"fetcher-default has not moved for 1m 01s (limit 1m 00s):{STILL}"],
         ),
         (
             report(runs=[run(NOW - 301, 300.0, **WHERE), run(NOW - 299, 300.0)]),
-            [f"worker-2 has run shop.commands.charge (c0885c19) for 5m 1s (limit 5m 0s):{STILL}"],
+            [f"worker-2 has run shop.commands.charge (c0885c19) for 5m 01s (limit 5m 00s):{STILL}"],
         ),
         (
             report(runs=[run(NOW - 31, 30.0, count=5)]),
@@ -136,11 +136,11 @@ def test_it_prints_each_part_with_its_age(write, capsys, now):
     assert alive(path) == 0
     assert capsys.readouterr().out == (
         "alive: web1:7:ab, serving, 2 running, 2 of 4 workers idle\n"
-        "  main                1.0 s of 10 s\n"
-        "  fetcher-default     2.0 s of 1m 0s; fails, 3 in a row\n"
+        "  main                  1 s of 10 s\n"
+        "  fetcher-default       2 s of 1m 00s; fails, 3 in a row\n"
         "  worker-2           3m 20s in shop.commands.charge (c0885c19)\n"
         "      shop/commands.py:12 in charge: ask(card)\n"
-        "  worker-1            3.0 s in shop.commands.charge (c0885c19)\n"
+        "  worker-1              3 s in shop.commands.charge (c0885c19)\n"
     )
 
 

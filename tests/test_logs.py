@@ -12,8 +12,9 @@ import pytest
 from djqueue import logs
 from djqueue.decorators import queue_command
 from djqueue.log_handlers import is_no_repetition
-from djqueue.logs import KEYS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, lasted
+from djqueue.logs import KEYS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors
 from djqueue.policies.outcomes import Outcome
+from djqueue.words import duration
 from tests.support.consumer import only
 from tests.support.documents import ROOT
 
@@ -260,7 +261,7 @@ def test_the_full_form_has_levels_of_one_width():
     ],
 )
 def test_durations_take_seven_characters(seconds, text):
-    assert lasted(seconds) == text
+    assert duration(seconds) == text
     assert len(text) <= 7
 
 
@@ -280,7 +281,7 @@ def test_who_decides_on_colours(monkeypatch, environment, options, colored):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("djqueue.logs.supports_color", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert has_colors(**options) is colored
 
 

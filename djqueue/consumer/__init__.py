@@ -31,8 +31,9 @@ from djqueue.consumer.supervisor import Supervisor
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import StoreError
 from djqueue.registry import registry
-from djqueue.utils import counted, tell, whole
+from djqueue.utils import tell, whole
 from djqueue.wiring import queues as all_queues
+from djqueue.words import counted
 
 __all__ = ["Consumer", "Options"]
 

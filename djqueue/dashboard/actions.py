@@ -25,8 +25,8 @@ from djqueue.operations import (
 )
 from djqueue.operations.schedules import remove, run_now
 from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE
-from djqueue.utils import counted
 from djqueue.wiring import queues as all_queues
+from djqueue.words import counted
 
 LONGEST_WHY = 200
 

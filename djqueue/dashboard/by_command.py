@@ -15,13 +15,13 @@ from djqueue.dashboard import plots
 from djqueue.dashboard.plots import COUNTS, TIMES, Plot, Series
 from djqueue.dashboard.seeing import able, left_out, pause_of
 from djqueue.dashboard.site import Site
-from djqueue.management.tables import number, of_each
 from djqueue.operations.pausing import pauses_of
+from djqueue.operations.queues import of_each
 from djqueue.operations.rates import DAY, HOUR, CommandRates, Point, rates_in
 from djqueue.registry import registry
 from djqueue.running.pauses import COMMAND, Pause
 from djqueue.running.shared import Shared, shared_stores
-from djqueue.utils import short_names
+from djqueue.words import number, short_names
 
 MOST_SHOWN = 100
 Known = dict[str, dict[tuple[str, str], CommandRates]]

@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 
 from djqueue.dashboard.seeing import able, around, left_out
 from djqueue.dashboard.site import Site
+from djqueue.operations.consumers import ConsumerRow
 from djqueue.running.consumers import GONE, ConsumerRecord
 
 MOST_SHOWN = 200
@@ -19,7 +20,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     context = {
         "alive": sum(one.is_alive for one in known),
         "gone": sum(not one.is_alive for one in known),
-        "consumers": sorted(known, key=_place)[:MOST_SHOWN],
+        "consumers": [ConsumerRow.of(one) for one in sorted(known, key=_place)[:MOST_SHOWN]],
         "more": max(0, len(known) - MOST_SHOWN),
         "local": ", ".join(queue.alias for queue in queues if queue.store.is_local),
         "problems": seen.problems,

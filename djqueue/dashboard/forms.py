@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 
 from djqueue.backends.base import BaseQueue
 from djqueue.dashboard.site import Page, Site
-from djqueue.management.tables import told
+from djqueue.operations.queues import asking_stores
 
 KEPT = 3600.0  # seconds
 
@@ -44,7 +44,7 @@ def doing(
                 notices.warning(request, f"Nothing was done: {refusal}")
                 return site.back(request)
             site.demand(request, action.permission)
-            with told():
+            with asking_stores():
                 return do(site, request, action) or site.back(request)
 
         return act

@@ -9,11 +9,9 @@ from django.http import HttpRequest, HttpResponse
 from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.selecting import text_in, written
 from djqueue.dashboard.site import Site
-from djqueue.management.tables import of_each
-from djqueue.operations.failed import short_ids
-from djqueue.operations.history import Look, latest
+from djqueue.operations.history import EndedMessage, Look, latest
+from djqueue.operations.queues import of_each
 from djqueue.running.history import STATUSES
-from djqueue.utils import short_names
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
@@ -33,10 +31,9 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
         known = status if status in STATUSES else ""
         pages, problems = of_each([chosen], lambda queue: [latest(queue, known, given.get("command", ""), before)])
         found = pages[0] if pages else Look([], "")
-        ids, names = short_ids([row.id for row in found.rows]), short_names({row.ended.command for row in found.rows})
         context |= {
             "problems": problems,
-            "rows": [(row, ids[row.id], names[row.ended.command]) for row in found.rows],
+            "rows": [EndedMessage.of(row, site.may(request, "view_arguments")) for row in found.rows],
             "next": site.url("history", **given, after=written(found.next)) if found.next else None,
             "first": site.url("history", **given) if before else None,
         }

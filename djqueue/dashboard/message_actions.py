@@ -3,91 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
 from django.utils.datastructures import MultiValueDict
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import DELAYED, FAILED
 from djqueue.dashboard.forms import confirmation, doing, is_repeated
 from djqueue.dashboard.selecting import asked
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
-from djqueue.operations import messages, paging
-from djqueue.operations.messages import RUNNING, WAITING
-from djqueue.utils import counted
+from djqueue.operations import paging
+from djqueue.operations.acting import ACTIONS, Action
 from djqueue.wiring import queues as all_queues
+from djqueue.words import counted, number
 
-MOST_CHANGED = 10_000
-"""Messages that one form changes."""
-MOST_ONE_BY_ONE = 500
-"""The same, where each message takes some statements of its own."""
-MOST_LOOKED_AT = 50_000
-"""Messages that are looked at to find these."""
-
-
-class Action(NamedTuple):
-    """Something that can be done with messages."""
-
-    title: str
-    done: str
-    """What was done with them, in words."""
-    permission: str
-    states: tuple[str, ...]
-    """The states of the messages that it is for."""
-    change: Callable[..., int]
-    question: str
-    """What is asked before it is done; ``{}`` stands for the messages."""
-    asks: bool = False
-    """Whether it is confirmed even for one message."""
-    field: str = ""
-    """What it has to be given: ``priority`` or ``to``."""
-    most: int = MOST_CHANGED
-    """How many messages one form changes."""
-
-
-ACTIONS = {
-    "requeue": Action("Retry", "retried", "retry", (FAILED,), messages.requeue, "Retry {}?"),
-    "run_now": Action("Run now", "due now", "run", (DELAYED,), messages.run_now, "Run {} now?"),
-    "cancel": Action(
-        "Cancel",
-        "cancelled, or asked to stop",
-        "remove",
-        (*WAITING, RUNNING),
-        messages.cancel,
-        "Cancel {}?",
-        asks=True,
-        most=MOST_ONE_BY_ONE,
-    ),
-    "remove": Action(
-        "Remove", "removed", "remove", (*WAITING, FAILED), messages.remove, "Remove {}, without a trace?", asks=True
-    ),
-    "reprioritise": Action(
-        "Change the priority",
-        "reprioritised",
-        "run",
-        WAITING,
-        messages.reprioritise,
-        "Change the priority of {}?",
-        asks=True,
-        field="priority",
-    ),
-    "move": Action(
-        "Move to another queue",
-        "moved",
-        "run",
-        WAITING,
-        messages.move,
-        "Move {} to another queue?",
-        asks=True,
-        field="to",
-        most=MOST_ONE_BY_ONE,
-    ),
-}
 Chosen = dict[str, list[str]]
 """The ids of messages, by the aliases of their queues."""
 
@@ -119,7 +52,10 @@ def _chosen(request: HttpRequest, action: Action) -> tuple[Chosen, str]:
         wanted = asked(request.POST)
         states = [state for state in wanted.selection.states if state in action.states]
         selection = wanted.selection._replace(states=states)
-        found = paging.page(selection, size=action.most, most=MOST_LOOKED_AT)
+        found = paging.page(selection, size=action.most)
+        if found.is_capped and "confirmed" not in request.POST:
+            mend = "filter more narrowly, or use queue_messages, which goes through all."
+            notices.warning(request, f"{number(found.looked_at)} messages were looked at: {mend}")
         return _by_queue((one.queue, one.id) for one in found.messages), wanted.words
     named = _by_queue(filter(None, map(_named, request.POST.getlist("message"))))
     ids = [id for some in named.values() for id in some]
@@ -157,7 +93,7 @@ def _confirmation(site: Site, request: HttpRequest, action: Action, chosen: Chos
         "what": what if what != counted(count, "message") else "",
         "where": {alias: len(ids) for alias, ids in chosen.items()},
         "is_capped": count >= action.most,
-        "field": action.field,
+        "field": action.parameter,
         "aliases": [alias for alias in all_queues if _can(alias)],
         "hidden": _hidden(request.POST),
     }
@@ -196,9 +132,9 @@ def _log(site: Site, request: HttpRequest, action: Action, changed: int, what: s
 
 def _given(request: HttpRequest, action: Action) -> dict[str, Any]:
     """What an action is given beside its messages. Raises ValueError, InvalidQueueError."""
-    value = request.POST.get(action.field, "")
-    if action.field == "priority":
+    value = request.POST.get(action.parameter, "")
+    if action.parameter == "priority":
         if not value.removeprefix("-").isdecimal():
             raise ValueError(f"{value!r} is no priority: give a whole number.")
         return {"priority": int(value)}
-    return {"to": all_queues[value].alias} if action.field == "to" else {}
+    return {"to": all_queues[value].alias} if action.parameter == "to" else {}

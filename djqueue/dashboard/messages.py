@@ -8,48 +8,40 @@ from typing import Any, NamedTuple
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import FAILED
 from djqueue.dashboard import message_actions
 from djqueue.dashboard.seeing import able, every, left_out
 from djqueue.dashboard.selecting import Asked, asked, position_in, written
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import NoResult
-from djqueue.management.tables import NONE, of_each, told
 from djqueue.messages.failures import errors_of
 from djqueue.operations import explaining, paging
 from djqueue.operations.actions import Action
 from djqueue.operations.explaining import Explanation, Reason
-from djqueue.operations.failed import call_of, short_ids
-from djqueue.operations.messages import RUNNING, STATES, Message, find_message
+from djqueue.operations.failed import FailedMessage, call_of
+from djqueue.operations.finding import find_whole
+from djqueue.operations.messages import RUNNING, STATES, Message
+from djqueue.operations.queues import asking_stores, of_each
 from djqueue.operations.unknown import NOT_BEGUN
 from djqueue.registry import registry
 from djqueue.running.describing import result_of
 from djqueue.running.history import Ended, ended_of
 from djqueue.running.result_store import Progress, end_of, progress_of
-from djqueue.utils import short_names
 from djqueue.wiring import queues as all_queues
-
-
-class Row(NamedTuple):
-    """A message in a list."""
-
-    message: Message
-    id: str
-    """The end of its id that tells it from the others."""
-    command: str
-    """The command's name, as short as it can be."""
+from djqueue.words import NONE
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     wanted = asked(request.GET)
     whole = wanted.given.get("id", "")
-    whole_ones, _ = of_each(wanted.selection.queues if whole else [], lambda queue: [find_message(queue, whole)])
+    whole_ones, _ = of_each(wanted.selection.queues if whole else [], lambda queue: [find_whole([queue], whole)])
     for one in filter(None, whole_ones):
         return HttpResponseRedirect(site.url("message", queue=one.queue, id=one.id))
     reachable, problems = of_each(wanted.selection.queues, lambda queue: [queue] if queue.now() else [])
     wanted.problems.extend(problems)  # the others are shown
     selection = wanted.selection._replace(queues=reachable)
     begin = None if problems else position_in(request.GET.get("after", ""))  # which counts the queues
-    with told():
+    with asking_stores():
         found = paging.page(selection, begin)
     return site.show(request, "messages", _list(site, request, wanted, found))
 
@@ -59,21 +51,21 @@ def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -
     more = None if found.next is None else site.url("messages", **wanted.given, after=written(found.next))
     return {
         "asked": wanted,
-        "rows": _rows(found.messages),
+        "rows": rows_of(found.messages, wanted.selection.states),
         "queues": [queue.alias for queue in queues],
         "states": STATES,
         "actions": message_actions.allowed(site, request, wanted.selection.states),
         "first": site.url("messages", **wanted.given) if request.GET.get("after") else None,
         "next": more,
         "looked_at": found.looked_at,
-        "is_capped": found.next is not None and found.looked_at >= paging.MOST_LOOKED_AT,
+        "is_capped": found.is_capped,
         "left_out": left_out(others, "inspect"),
     }
 
 
-def _rows(found: Sequence[Message]) -> list[Row]:
-    ids, names = short_ids([one.id for one in found]), short_names({one.command for one in found})
-    return [Row(one, ids[one.id], names[one.command]) for one in found]
+def rows_of(found: Sequence[Message], states: Sequence[str]) -> Sequence[Message | FailedMessage]:
+    """The report of these messages: where only failed ones are asked for, that of what has failed."""
+    return [FailedMessage.of(one) for one in found] if [*states] == [FAILED] else found
 
 
 # ---- One message
@@ -83,7 +75,7 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     """All that is known of a message: where it is, why it does not run, and what became of it."""
     id, alias = request.GET.get("id", ""), request.GET.get("queue", "")
     queues = sorted(every(), key=lambda queue: queue.alias != alias)  # it may have been moved
-    with told():
+    with asking_stores():
         found, explained = explaining.look_up(id, queues)
         queue = all_queues[explained.queue] if explained.queue else None
         ended = None if found or queue is None else ended_of(queue, id)
@@ -109,7 +101,7 @@ def _reasons(explained: Explanation) -> list[Reason]:
 def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -> dict[str, Any]:
     shown = {}
     if site.may(request, "view_arguments"):
-        shown["call"], shown["call_problem"] = call_of(queue, found.record)
+        shown["call"], shown["call_problem"] = call_of(queue, found.entry)
     acts = message_actions.allowed(site, request, [found.state])
     return {**shown, "actions": acts, "attempts": _attempts(found)[::-1], "progress": _progress(queue, found)}
 

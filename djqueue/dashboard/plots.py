@@ -12,7 +12,7 @@ from typing import NamedTuple
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from djqueue.management.tables import class_of, full_moment, number
+from djqueue.words import duration, full_moment, number
 
 WIDTH, HEIGHT = 600.0, 120.0
 SMALL_WIDTH, SMALL_HEIGHT = 96.0, 24.0
@@ -58,7 +58,7 @@ class Words(NamedTuple):
 
 
 COUNTS = Words(lambda value: number(round(value)), full_moment)
-TIMES = Words(class_of, full_moment)
+TIMES = Words(duration, full_moment)
 
 
 def spark(title: str, series: Sequence[Series]) -> SafeString:

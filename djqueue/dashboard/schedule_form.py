@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentTypeError
 from datetime import datetime
 from typing import Any, cast
 from zoneinfo import ZoneInfo
@@ -15,7 +14,6 @@ from djqueue import timetables
 from djqueue.discovery import autodiscover
 from djqueue.enqueueing.command import Call, Command, with_policy
 from djqueue.exceptions import EncodeError, MessageTooLarge, QueueError
-from djqueue.management.tables import span
 from djqueue.messages.failures import text_of
 from djqueue.operations.schedules import add, refuse_declared
 from djqueue.registry import registry
@@ -23,6 +21,7 @@ from djqueue.running.describing import arguments_of
 from djqueue.schedules import LONGEST_NAME, Schedule, named
 from djqueue.timetables import Calendar, Crontab, Interval, Recurrence, Rule
 from djqueue.utils import near
+from djqueue.words import parse_span
 
 KINDS = {"every": "Every", "crontab": "Crontab", "rrule": "Rule of iCalendar"}
 MISSED = {"latest": "run the latest", "skip": "skip them", "all": "run all of them"}
@@ -172,8 +171,8 @@ class ScheduleForm(forms.Form):
     def _seconds(self, field: str) -> float:
         text: str = self.cleaned_data[field]
         try:
-            return float(text) if text.replace(".", "", 1).isdecimal() else span(text)
-        except ArgumentTypeError:
+            return float(text) if text.replace(".", "", 1).isdecimal() else parse_span(text)
+        except ValueError:
             raise forms.ValidationError(f"{text!r} is no time: give seconds, or as in 90s, 30m, 12h, 7d.") from None
 
     def _target(self) -> Command[..., Any]:

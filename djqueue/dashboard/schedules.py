@@ -12,7 +12,7 @@ from djqueue.dashboard.forms import is_repeated
 from djqueue.dashboard.schedule_form import ScheduleForm
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
-from djqueue.management.tables import of_each, told
+from djqueue.operations.queues import asking_stores, of_each
 from djqueue.operations.schedules import known_schedules, refuse_declared, seen
 from djqueue.registry import registry
 from djqueue.schedules import Schedule, named
@@ -28,7 +28,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     known, problems = of_each([all_queues[alias] for alias in all_queues], lambda queue: known_schedules([queue]))
     found = [one for one in known if name.casefold() in one.name.casefold()]
     found.sort(key=lambda one: (one.next or inf, one.name))
-    with told():
+    with asking_stores():
         shown = seen(found[:MOST_SHOWN])
     more = max(0, len(found) - MOST_SHOWN)
     context = {"name": name, "schedules": shown, "more": more, "problems": problems}
@@ -39,7 +39,7 @@ def edit(site: Site, request: HttpRequest) -> HttpResponse:
     """The form for a new schedule, or for that of a name."""
     site.demand(request, "edit_schedules")
     name = request.GET.get("name", "")
-    with told():
+    with asking_stores():
         known = _known(request, name) if name else None
         if name and known is None:
             return HttpResponseRedirect(site.url("schedules"))

@@ -18,8 +18,8 @@ from djqueue.running.consumers import ConsumerRecord
 from djqueue.running.pauses import QUEUE, Pause
 from djqueue.running.shared import shared_stores
 from djqueue.throttle import ThrottledQueue
-from djqueue.utils import counted
 from djqueue.wiring import queues as all_queues
+from djqueue.words import counted
 
 FEATURES = {
     "inspect": "list its messages",

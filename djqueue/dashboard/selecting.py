@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from django.core.signing import BadSignature, Signer
 
 from djqueue.dashboard.seeing import able
-from djqueue.operations.messages import STATES, Filter
+from djqueue.operations.filters import CONDITIONS, Filter
+from djqueue.operations.messages import STATES
 from djqueue.operations.paging import Position, Selection
 
-FIELDS = ("queue", "state", "id", *Filter.arguments)
+FIELDS = ("queue", "state", "id", *CONDITIONS)
 TITLES = {"reason": "text of the error", "older": "older than", "newer": "newer than", "id": "id, or a part"}
 _SIGNER = Signer(salt="djqueue.dashboard")
 
@@ -51,10 +51,10 @@ def _options(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """The values that a filter takes, and what is wrong with those given."""
     options: dict[str, Any] = {}
     problems: list[str] = []
-    for name, (_, kind, _) in Filter.arguments.items():
+    for name, condition in CONDITIONS.items():
         try:
-            options |= {name: kind(given[name])} if name in given else {}
-        except ArgumentTypeError as error:
+            options |= {name: condition.parse(given[name])} if name in given else {}
+        except ValueError as error:
             problems.append(f"{TITLES.get(name, name)}: {error}")
     return options, problems
 

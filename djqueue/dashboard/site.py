@@ -8,16 +8,15 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.core.management.base import CommandError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 
-from djqueue.dashboard.clocks import Clocks
 from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
 from djqueue.models import Dashboard
+from djqueue.operations.clocks import Clocks
 from djqueue.utils import plain
 
 OVERVIEW = "changelist"
@@ -90,7 +89,7 @@ class Site:
                 raise PermissionDenied
             try:
                 return page(self, request)
-            except (CommandError, QueueError) as error:
+            except QueueError as error:
                 return self.show(request, "unreachable", {"problem": text_of(error)}, "Queues", status=503)
 
         return self._admin.admin_site.admin_view(shown)

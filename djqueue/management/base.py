@@ -8,13 +8,17 @@ import signal
 import sys
 import textwrap
 from argparse import PARSER, SUPPRESS, Action, ArgumentParser
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, DjangoHelpFormatter
 
-from djqueue.management.outcomes import Outcome
+from djqueue.exceptions import InvalidQueueError, QueueError
+from djqueue.management.tables import report, width_of
+from djqueue.operations.errors import InvalidInput
+from djqueue.operations.outcomes import Outcome
+from djqueue.operations.reports import as_json
 
 PIPE_CLOSED = 128 + signal.SIGPIPE
 """The exit code of a command whose output nobody reads to its end, as of the tools of the system."""
@@ -69,10 +73,18 @@ class OperatorCommand(BaseCommand):
         self._is_json = bool(options.get("json"))
         self._is_colored = options["force_color"] or self.stdout.isatty()
         try:
-            return super().execute(*args, **options)
+            return self._executed(*args, **options)
         except BrokenPipeError:  # of the output, as head has read enough: errors of stores have been told
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(PIPE_CLOSED)
+
+    def _executed(self, *args: Any, **options: Any) -> Any:
+        """Raises CommandError for what operations raise."""
+        try:
+            return super().execute(*args, **options)
+        except QueueError as error:
+            code = 2 if isinstance(error, InvalidInput | InvalidQueueError) else 1
+            raise CommandError(str(error), returncode=code) from error
 
     def paint(self, text: str, role: str) -> str:
         """A text in the colour of a role of Django's palette, if the output is a terminal that shows colours."""
@@ -83,13 +95,22 @@ class OperatorCommand(BaseCommand):
         if not self._is_json:
             self.stdout.write(text)
 
+    def write_report(self, rows: Sequence[Any], none: str = "", **form: Any) -> None:
+        """Write the rows of a report, as JSON if that is asked for; ``none`` is said if there are none."""
+        if self._is_json:
+            self.stdout.write(json.dumps([as_json(one) for one in rows]))
+        elif rows:
+            self.stdout.write(report(rows, width=width_of(self.stdout), paint=self.paint, **form))
+        elif none:
+            self.stdout.write(none)
+
     @contextmanager
     def outcome(self, action: str, what: Iterable[str]) -> Iterator[Outcome]:
         """A block that does an action. With ``--json`` its outcome is written at the end, also if it is an error."""
         one = Outcome(action, what)
         try:
             yield one
-        except CommandError as error:
+        except (CommandError, QueueError) as error:
             one.fail(str(error))
             raise
         finally:
@@ -126,17 +147,6 @@ class OperatorCommand(BaseCommand):
         return show
 
 
-def asks(parser: ArgumentParser, before: str) -> None:
-    """Add Django's switch against questions to a command that asks one."""
-    help = f"do not ask before {before}"
-    parser.add_argument("--noinput", "--no-input", action="store_false", dest="interactive", help=help)
-
-
-def tells(parser: ArgumentParser, objects: str = "an object with what was done") -> None:
-    """Add the switch for JSON to a command that does something."""
-    parser.add_argument("--json", action="store_true", help=f"as JSON: {objects}")
-
-
 class VerbCommand(OperatorCommand):
     """A command for operators whose first argument says what to do."""
 
@@ -166,14 +176,6 @@ def _usual() -> ArgumentParser:
     for action in parser._actions:
         action.default = SUPPRESS  # a value given before the verb stays
     return parser
-
-
-def refuse_none_or_both(ids: Collection[str], others: object) -> None:
-    """Raises CommandError unless messages are given by their ids, or else by a filter or --all."""
-    if not (ids or others):
-        raise CommandError("Give the ids of messages, or a filter such as --command, or --all.", returncode=2)
-    if ids and others:
-        raise CommandError("Give the ids of messages, or else a filter or --all: not both.", returncode=2)
 
 
 def explain_dashes(parser: ArgumentParser) -> None:

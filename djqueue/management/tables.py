@@ -1,92 +1,30 @@
-"""What the operators' commands share: the queues they are asked about, and text that people can read."""
+"""Tables and pages of text for a terminal: cells, colours, widths and cuts."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import time
-from argparse import ArgumentTypeError
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
-from typing import Any, TextIO, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TextIO
 
-from django.core.management.base import CommandError
-from django.utils import timezone
-
-from djqueue.backends.base import BaseQueue
-from djqueue.exceptions import InvalidQueueError, QueueError, StoreError
-from djqueue.logs import lasted
+from djqueue.operations.clocks import Clocks
+from djqueue.operations.reports import NUMBERS, Column, Kind, shown
 from djqueue.running.pauses import Pause
-from djqueue.wiring import queues
-
-T = TypeVar("T")
-NONE = "-"
-RECENT = timedelta(days=300)
-_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
-
-
-def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
-    """The queues of these aliases, or all queues. Raises CommandError for one that cannot be made."""
-    try:
-        return [queues[alias] for alias in dict.fromkeys(aliases or queues)]
-    except InvalidQueueError as error:
-        raise CommandError(str(error), returncode=2) from error
-
-
-def able(queues: list[BaseQueue], feature: str, refusal: str, asked_for: bool) -> tuple[list[BaseQueue], str]:
-    """The queues that have a feature, and the names of the others.
-
-    Raises CommandError, the ``refusal`` with these names, if one that was asked for lacks it, or all do.
-    """
-    found = [queue for queue in queues if feature in queue.features]
-    others = ", ".join(f"{one.alias!r} ({type(one.unthrottled).__name__})" for one in queues if one not in found)
-    if others and (asked_for or not found):
-        raise CommandError(refusal.format(others))
-    return found, others
-
-
-@contextmanager
-def asking(queue: BaseQueue) -> Iterator[None]:
-    """A block that asks a queue. Raises CommandError for errors of its client, with the findings of its checks."""
-    try:
-        yield
-    except CommandError:  # of the block itself
-        raise
-    except StoreError as error:  # which has looked at its store itself
-        raise CommandError(str(error.of_queue(queue.alias))) from error
-    except Exception as error:
-        lines = [f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"]
-        with suppress(Exception):  # the checks ask the store too, and may fail like it
-            lines += [f"{message.msg} {message.hint or ''}".rstrip() for message in queue.check()]
-        raise CommandError("\n".join(lines)) from error
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """A block that asks the stores of several queues. Raises CommandError for what is wrong, in one line."""
-    try:
-        yield
-    except CommandError:
-        raise
-    except QueueError as error:
-        raise CommandError(str(error), returncode=2 if isinstance(error, InvalidQueueError) else 1) from error
-    except Exception as error:
-        raise CommandError(f"A store cannot be asked: {error}") from error
-
-
-def of_each(queues: Iterable[BaseQueue], look: Callable[[BaseQueue], Iterable[T]]) -> tuple[list[T], list[str]]:
-    """What a look at each queue finds, and what is wrong with those that cannot be asked, each text once."""
-    found: list[T] = []
-    failures: dict[str, None] = {}  # queues of one store fail alike
-    for queue in queues:
-        try:
-            with asking(queue):
-                found += look(queue)
-        except CommandError as error:
-            failures |= dict.fromkeys(str(error).splitlines())
-    return found, list(failures)
+from djqueue.words import (
+    NONE,
+    age,
+    count,
+    cut,
+    cut_middle,
+    cut_start,
+    duration,
+    moment,
+    printable,
+    rate,
+    short_ids,
+    short_lane,
+    short_names,
+)
 
 
 class Cell(str):
@@ -162,112 +100,103 @@ def width_of(out: TextIO) -> int | None:
     return shutil.get_terminal_size().columns if out.isatty() or os.environ.get("COLUMNS") else None
 
 
-def number(value: int) -> str:
-    """A whole number with its thousands separated."""
-    return f"{value:,}"
+# ---- Reports
+
+LONGEST_TEXT = 200
+"""Characters of a text in a table."""
+CUTS = {
+    Kind.COMMAND: cut_start,
+    Kind.LANE: cut_start,
+    Kind.NAME: cut_middle,
+    Kind.NAMES: cut_middle,
+    Kind.PAUSE: cut,
+    Kind.QUEUE: cut_middle,
+    Kind.RUNS: cut_start,
+    Kind.TEXT: cut,
+}
+"""How a value is shortened where the terminal is narrow."""
+ROLES = {
+    "busy": "WARNING",
+    "cancelled": "WARNING",
+    "delayed": "WARNING",
+    "discarded": "WARNING",
+    "expired": "WARNING",
+    "failed": "ERROR",
+    "gone": "ERROR",
+    "paused": "ERROR",
+    "quiet": "WARNING",
+    "running": "SUCCESS",
+    "stopping": "WARNING",
+}
+"""The colours of states."""
 
 
-def count(value: int | None, capped: int | None) -> str:
-    """A count, "100,000+" where counting stopped, "-" where it is not known."""
-    if value is None:
-        return NONE
-    return f"{number(value)}+" if capped is not None and value >= capped else number(value)
+def report(
+    rows: Sequence[Any],
+    *,
+    clocks: Clocks | None = None,
+    without: Collection[str] = (),
+    full_ids: bool = False,
+    width: int | None = None,
+    paint: Paint = lambda text, role: text,
+) -> str:
+    """A table of the rows of a report, with the columns that say something, but for those ``without``."""
+    clocks = clocks or Clocks()
+    columns = shown(rows, without)
+    cells = [_cells(one, rows, clocks, full_ids) for one in columns]
+    right = [one.title for one in columns if one.kind in (*NUMBERS, Kind.AGE)]
+    cuts = {one.title: CUTS[one.kind] for one in columns if one.kind in CUTS}
+    key = next((one.title for one in columns if one.is_key), "")
+    form: Any = {"cuts": cuts, "spared": key, "width": width, "paint": paint}
+    return table([one.title for one in columns], zip(*cells, strict=True), right, **form)
 
 
-def duration(seconds: float | None) -> str:
-    """As the log writes it, in whole seconds: 59 s, 3m 20s, 1h 05m."""
-    if seconds is None:
-        return NONE
-    return lasted(int(seconds)) if seconds >= 60 else f"{int(seconds)} s"
+def _cells(column: Column, rows: Sequence[Any], clocks: Clocks, full_ids: bool) -> list[str]:
+    """The cells of a column: ids and names are as short as they can be in it."""
+    values = [getattr(row, column.name) for row in rows]
+    if column.kind is Kind.ID:
+        ids = short_ids(values, full_ids)
+        return [Cell.of(printable(ids[id]), "SQL_KEYWORD") for id in values]
+    if column.kind is Kind.RUNS:
+        values = [runs[0].command if runs else "" for runs in values]
+    if column.kind in (Kind.COMMAND, Kind.RUNS):
+        names = short_names({name or "" for name in values})
+        role = "SQL_KEYWORD" if column.is_key else ""
+        return [Cell.of(printable(names[name or ""]) or NONE, role) for name in values]
+    return [_cell(column, row, value, clocks) for row, value in zip(rows, values, strict=True)]
 
 
-def class_of(seconds: float) -> str:
-    """A duration as the log writes it; of one that is known only by its class the bounds: 10–30 s, 1h 00m and more."""
-    low = getattr(seconds, "low", None)
-    if low is None:
-        return lasted(seconds)
-    if low == seconds:
-        return f"{lasted(low)} and more"
-    first, last = lasted(low) if low else "0", lasted(seconds)
-    unit = last.rpartition(" ")[2]
-    return f"{first.removesuffix(f' {unit}') if unit in ('s', 'ms') else first}–{last}"
+def _cell(column: Column, row: Any, value: Any, clocks: Clocks) -> str:
+    if column.kind is Kind.PAUSE:
+        return paused(value)
+    text = printable(_text(column.kind, row, value, clocks)) or NONE
+    if column.kind is Kind.STATE:
+        return Cell.of(text, ROLES.get(text, ""))
+    if column.is_bad and value:
+        return Cell.of(text, "ERROR")
+    return Cell.of(text, "SQL_KEYWORD") if column.is_key else text
 
 
-def age(seconds: float) -> str:
-    """As ``span`` reads it, in the largest unit of which it is a multiple: 90s, 12h, 4w."""
-    unit = next(unit for unit, size in reversed(_SPANS.items()) if not seconds % size)
-    return f"{int(seconds) // _SPANS[unit]}{unit}"
-
-
-def span(text: str) -> float:
-    """The seconds of a duration such as 90s, 30m, 12h, 7d or 4w."""
-    match = re.fullmatch(r"([0-9]{1,9})([smhdw])", text)
-    if match is None:
-        raise ArgumentTypeError(f"{text!r} is no age: give a whole number with its unit, as in 90s, 30m, 12h, 7d, 4w.")
-    return float(match[1]) * _SPANS[match[2]]
-
-
-def limit(text: str) -> int:
-    """How many an operator wants to see."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ArgumentTypeError(f"{text!r} is no limit: give a whole number from 1.")
-    return number
-
-
-def moment(epoch: Any) -> str:
-    """A time in Django's time zone: ``14:03:07`` today, ``Nov 21 14:03`` lately, else the date; "-" for none."""
-    local, now = _local(epoch), _local(time.time())
-    if local is None or now is None:
-        return NONE
-    if local.date() == now.date():
-        return f"{local:%H:%M:%S}"
-    return f"{local:%b %d %H:%M}" if abs(now - local) < RECENT else f"{local:%Y-%m-%d}"
-
-
-def full_moment(epoch: Any) -> str:
-    """A time in Django's time zone, with the date and to the second; "-" for none."""
-    local = _local(epoch)
-    return NONE if local is None else f"{local:%Y-%m-%d %H:%M:%S}"
-
-
-def time_of_day() -> str:
-    """Now, in Django's time zone."""
-    return f"{_local(time.time()):%H:%M:%S}"
-
-
-def _local(epoch: Any) -> datetime | None:
-    try:
-        return timezone.localtime(datetime.fromtimestamp(epoch, UTC)) if epoch else None
-    except (TypeError, ValueError, OverflowError, OSError):
-        return None
-
-
-def cut(text: str, length: int) -> str:
-    """One line of at most ``length`` characters."""
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= length else f"{line[: length - 1]}…"
-
-
-def cut_start(text: str, length: int) -> str:
-    """The end of a name, at most ``length`` characters: names of one project begin alike."""
-    return text if len(text) <= length else f"…{text[1 - length :]}"
-
-
-def cut_middle(text: str, length: int) -> str:
-    """The beginning and the end of a text, ``length`` characters at most."""
-    if len(text) <= length:
-        return text
-    end = length // 2
-    return f"{text[: length - end - 1]}…{text[len(text) - end :]}"
-
-
-def printable(text: str) -> str:
-    """A text without control characters for a terminal: an exception may quote text from a stranger."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+def _text(kind: Kind, row: Any, value: Any, clocks: Clocks) -> str:
+    if kind is Kind.MOMENT:
+        return moment(value)
+    if kind is Kind.AGE:
+        return age(max(0.0, clocks.now(row.queue) - value)) if value else NONE
+    if kind is Kind.DURATION:
+        return duration(value) if value else NONE
+    if kind is Kind.PART:
+        return f"{count(value)}/{count(row.workers)}"
+    if kind is Kind.SECONDS:
+        return age(value)
+    if kind in (Kind.COUNT, Kind.NUMBER):
+        return count(value, getattr(row, "capped", None) if kind is Kind.COUNT else None)
+    if kind is Kind.RATE:
+        return rate(value)
+    if kind is Kind.NAMES:
+        return ", ".join(value)
+    if kind is Kind.LANE:
+        return short_lane(value)
+    return cut(value or "", LONGEST_TEXT)
 
 
 def paused(pause: Pause | None) -> str:

@@ -16,7 +16,8 @@ _NAMES = {
     "djqueue.operations.explaining": "Explanation Reason explain explain_queue",
     "djqueue.operations.health": "Limit Problem health",
     "djqueue.operations.lanes": "head_of lanes_of pause_lane resume_lane skip_lane",
-    "djqueue.operations.messages": "cancel find_message messages_of move remove reprioritise requeue run_now",
+    "djqueue.operations.paging": "messages_of",
+    "djqueue.operations.messages": "cancel find_message move remove reprioritise requeue run_now",
     "djqueue.operations.pausing": "pause pauses resume",
     "djqueue.operations.purging": "purge",
     "djqueue.operations.rates": "CommandRates Point QueueRates queue_rates rates time_to_drain",
@@ -79,13 +80,13 @@ if TYPE_CHECKING:
     from djqueue.operations.messages import (
         cancel,
         find_message,
-        messages_of,
         move,
         remove,
         reprioritise,
         requeue,
         run_now,
     )
+    from djqueue.operations.paging import messages_of
     from djqueue.operations.pausing import pause, pauses, resume
     from djqueue.operations.purging import purge
     from djqueue.operations.rates import CommandRates, Point, QueueRates, queue_rates, rates, time_to_drain

@@ -2,24 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import field
 
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import QueueError
 from djqueue.operations.actions import operator, record
+from djqueue.operations.queues import chosen
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.running import consumers as records
 from djqueue.running.consumers import GONE, ORDERS, QUIET, RESUME, STOP, ConsumerRecord, Order
 from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import near
-from djqueue.wiring import queues as all_queues
 
 LEAST_PART = 3
 """Characters of a name that stand for it, if they are in no other."""
 
 
-def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
-    """The queues of these aliases, all by default. Raises InvalidQueueError."""
-    return [all_queues[alias] for alias in dict.fromkeys(all_queues if aliases is None else aliases)]
+@report_row
+class RunRow:
+    """A message that a consumer runs."""
+
+    id: str = column("id", Kind.ID, key=True)
+    command: str = column("command", Kind.COMMAND)
+    seconds: float = column("for", Kind.SECONDS, told=False)
+    """For how long, when its consumer said so."""
+    since: float = column(kind=Kind.MOMENT)
+
+
+@report_row
+class ConsumerRow:
+    """A consumer in the report of consumers."""
+
+    name: str = column("consumer", Kind.NAME, key=True)
+    state: str = column("state", Kind.STATE)
+    """running, quiet, stopping or gone."""
+    busy: int = column("busy", Kind.PART)
+    """How many messages it runs."""
+    workers: int = column(kind=Kind.NUMBER)
+    """How many it runs at a time."""
+    running: Sequence[RunRow] = column("runs", Kind.RUNS)
+    """The first of what it runs, the longest first."""
+    seconds: float | None = column("for", Kind.SECONDS, told=False)
+    ran: int = column("ran", Kind.NUMBER)
+    memory: float = column("MiB", Kind.NUMBER)
+    release: str = column("release", optional=True)
+    version: str = column("djqueue", optional=True)
+    up: float = column("up", Kind.SECONDS, told=False)
+    at: float = column("seen", Kind.AGE)
+    """When it wrote this."""
+    queues: Sequence[str] = column("queues", Kind.NAMES)
+    host: str = column()
+    pid: int = column()
+    parent: int = column()
+    threads: int = column(kind=Kind.NUMBER)
+    coroutines: int = column(kind=Kind.NUMBER)
+    commands: str = column()
+    started: float = column(kind=Kind.MOMENT)
+    known: Mapping[str, str] = column()
+    queue: str = field(default="")
+    """An alias by whose clock its moments are."""
+
+    @classmethod
+    def of(cls, one: ConsumerRecord) -> ConsumerRow:
+        runs = [RunRow(run.id, run.command, max(0.0, one.at - run.since), run.since) for run in one.running]
+        first = runs[0] if runs else None
+        same = {name: getattr(one, name) for name in SAME}
+        return cls(
+            **same,
+            queues=tuple(one.queues),
+            memory=round(one.memory),
+            running=runs,
+            workers=one.threads + one.coroutines,
+            seconds=first.seconds if first else None,
+            up=max(0.0, one.at - one.started),
+            queue=one.queues[0] if one.queues else "",
+        )
+
+
+SAME = (
+    *("name", "state", "busy", "ran", "release", "version", "at", "host", "pid", "parent", "threads", "coroutines"),
+    *("commands", "started", "known"),
+)
+"""What a consumer says of itself, and is shown as it is."""
 
 
 def consumers(aliases: Iterable[str] | None = None) -> list[ConsumerRecord]:

@@ -15,7 +15,6 @@ from djqueue.backends.entries import DELAYED, FAILED, LEASED, Lease, QueueStats
 from djqueue.backends.items import MARK
 from djqueue.exceptions import InvalidMessage, NoResult, StoreError, UnknownCommand
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate
-from djqueue.management.tables import duration, moment, number
 from djqueue.messages.failures import errors_of, is_put_off, text_of
 from djqueue.operations.actions import Action, actions
 from djqueue.operations.lanes import GATHERS, RETRY, first_in, why_scheduled
@@ -31,8 +30,9 @@ from djqueue.running.history import ended_of
 from djqueue.running.pauses import COMMAND, Pause, Pauses
 from djqueue.running.result_store import end_of, is_cancelled
 from djqueue.throttle import ThrottledQueue
-from djqueue.utils import SHORT_ID, plain
+from djqueue.utils import plain
 from djqueue.wiring import queues as all_queues
+from djqueue.words import SHORT_ID, age, duration, moment, number
 
 MOST_LANES, MOST_BLOCKED = 500, 10
 """Lanes of a queue that are looked at, and that are named, of those that do not move."""
@@ -186,7 +186,7 @@ def _end_of(queue: BaseQueue, id: str) -> Explanation | None:
     if (ended := ended_of(queue, id)) is not None:
         why = f": {ended.error}" if ended.error else ""
         by = f" by {ended.worker}" if ended.worker else ""
-        ran = f", at attempt {ended.attempts}{by} in {_lasted(ended.seconds)}" if ended.attempts else ""
+        ran = f", at attempt {ended.attempts}{by} in {duration(ended.seconds)}" if ended.attempts else ""
         text = f"It ended as {ended.status} at {moment(ended.ended)}{ran}{why}."
         return Explanation(id, queue.alias, ended.command, ended.status, (Reason("ended", text),))
     try:
@@ -273,7 +273,7 @@ def _unknown(seen: Surroundings, one: Message, why_not_here: str) -> Iterator[Re
 def _waits(note: Note | None) -> str:
     """What becomes of a message of an unknown command."""
     if note is None or not note.is_of_unknown_command:
-        return f"Once one has claimed it, it waits for {_lasted(patience())}, and fails if none knows it by then."
+        return f"Once one has claimed it, it waits for {duration(patience())}, and fails if none knows it by then."
     return f"It has waited for one that does since {moment(note.at)}, and fails at {moment(note.fails)} if none does."
 
 
@@ -285,7 +285,7 @@ def _renamed(seen: Surroundings, name: str) -> str:
 
 def _again(seen: Surroundings, one: Message, policy: Policy | None, at: float) -> Reason:
     """Why it waits until a moment, and what comes then."""
-    when, note = f"at {moment(at)}, in {duration(max(0.0, at - seen.now))}", note_of(one.entry)
+    when, note = f"at {moment(at)}, in {age(max(0.0, at - seen.now))}", note_of(one.entry)
     if note is not None and note.is_of_unknown_command:
         return Reason("postponed", f"It is looked for again {when}.", until=at)
     if note is not None:
@@ -427,10 +427,10 @@ def _movement(seen: Surroundings) -> Reason:
         first = next(iter(seen.queue.peek(DELAYED, 1)), None) if "inspect" in seen.queue.features else None
         if first is None:
             return Reason("working", f"Nothing waits. {seen.capacity}".rstrip())
-        when = f"{moment(first.at)}, in {duration(max(0.0, first.at - seen.now))}"
+        when = f"{moment(first.at)}, in {age(max(0.0, first.at - seen.now))}"
         delayed = _messages(seen.stats.delayed or 1, "is", "are")
         return Reason("delayed", f"Nothing is due: {delayed} delayed, the first until {when}.", until=first.at)
-    oldest = f", the oldest for {duration(seen.stats.oldest)}" if seen.stats.oldest is not None else ""
+    oldest = f", the oldest for {age(seen.stats.oldest)}" if seen.stats.oldest is not None else ""
     text = f"Nothing stops it: {_messages(seen.stats.ready, 'is', 'are')} ready{oldest}. {seen.capacity}"
     return Reason("working", text.rstrip())
 
@@ -529,7 +529,3 @@ def _paused(kind: str, what: str, pause: Pause, resume: str) -> Reason:
 def _messages(count: int, one: str, many: str) -> str:
     """How many, with a verb that fits: 1 message is, 2 messages are."""
     return f"1 message {one}" if count == 1 else f"{number(count)} messages {many}"
-
-
-def _lasted(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds < 60 else duration(seconds)

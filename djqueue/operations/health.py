@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, READY, Entry, QueueStats
-from djqueue.logs import lasted
 from djqueue.messages.failures import text_of
-from djqueue.operations.consumers import chosen, consumers_of, serving
+from djqueue.operations.consumers import consumers_of, serving
 from djqueue.operations.pausing import pauses_of
+from djqueue.operations.queues import chosen
 from djqueue.operations.rates import LATELY, MINUTES, QueueRates, queue_rates
 from djqueue.operations.unknown import is_unknown, lacking, patience, renamed
 from djqueue.registry import registry
 from djqueue.running.consumers import GONE, QUIET, ConsumerRecord
 from djqueue.running.pauses import QUEUE, Pause
 from djqueue.running.shared import Shared, shared_stores
-from djqueue.utils import counted
+from djqueue.words import counted, duration
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 """How bad it is, as the exit codes of Nagios' plugins."""
@@ -121,7 +121,9 @@ def _of_counts(queue: BaseQueue, stats: QueueStats, limits: Sequence[Limit]) -> 
     if level := backlog.level(stats.ready):
         yield Problem(level, queue.alias, "backlog", f"{counted(stats.ready, 'message')} ready")
     if level := age.level(stats.oldest or 0.0):
-        yield Problem(level, queue.alias, "age", f"the oldest ready message has waited for {lasted(stats.oldest or 0)}")
+        yield Problem(
+            level, queue.alias, "age", f"the oldest ready message has waited for {duration(stats.oldest or 0)}"
+        )
     if level := failed.level(stats.failed or 0):
         text = f"{counted(stats.failed or 0, 'failed message')}: queue_errors summary tells of what"
         yield Problem(level, queue.alias, "failed", text)
@@ -161,7 +163,7 @@ def _of_gone(now: float, known: Sequence[ConsumerRecord], gone_for: float) -> It
         silent = now - one.at
         if one.state == GONE and silent <= gone_for:
             ran = f", and ran {counted(one.busy, 'message')}" if one.busy else ""
-            text = f"consumer {one.name} was last heard of {lasted(silent)} ago{ran}: it was killed, or stands still"
+            text = f"consumer {one.name} was last heard of {duration(silent)} ago{ran}: it was killed, or stands still"
             yield Problem(WARNING, "", "gone", text)
 
 
@@ -182,4 +184,4 @@ def _of_command(one: Entry, alive: Sequence[ConsumerRecord]) -> str:
         what = f"no live consumer knows the command {one.command}{hint}"
     else:
         what = f"a consumer did not find the command {one.command}{hint}"
-    return f"{what}: deploy it and restart them; its messages wait for {lasted(patience())}, and then fail"
+    return f"{what}: deploy it and restart them; its messages wait for {duration(patience())}, and then fail"

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from djqueue.backends.base import BaseQueue
-from djqueue.operations.failed import is_named
+from djqueue.operations.filters import is_named
+from djqueue.operations.paging import MOST_LOOKED_AT, SIZE
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.running.history import STATUSES, Ended, read
 
 PAGE, LARGEST_PAGE = 10_000, 100_000
@@ -22,6 +24,41 @@ class Row(NamedTuple):
     ended: Ended
     cursor: str = ""
     """Pass this as ``before`` to go on behind this row."""
+
+
+@report_row
+class EndedMessage:
+    """A message in the report of what has ended."""
+
+    id: str = column("id", Kind.ID, key=True)
+    queue: str = column("queue", Kind.QUEUE)
+    command: str = column("command", Kind.COMMAND)
+    status: str = column("status", Kind.STATE)
+    """done, failed, expired, discarded or cancelled."""
+    ended: float = column("ended", Kind.MOMENT)
+    seconds: float = column("ran", Kind.DURATION)
+    """How long its end took to run; 0 if it ended without another run."""
+    attempts: int = column("attempts", Kind.NUMBER)
+    consumer: str = column("consumer", Kind.NAME, optional=True)
+    """The consumer that ran it last."""
+    about: str = column("error", optional=True, told=False)
+    """What it failed with, its call and what it returned, as far as they are kept."""
+    enqueued: float = column(kind=Kind.MOMENT)
+    began: float = column(kind=Kind.MOMENT)
+    error: str = column()
+    call: str = column()
+    value: str = column()
+
+    @classmethod
+    def of(cls, row: Row, shows_call: bool = True) -> EndedMessage:
+        """``shows_call`` says whether its arguments and what it returned may be seen."""
+        one = row.ended
+        call, value = (one.call, one.value) if shows_call else ("", "")
+        about = " · ".join(filter(None, [one.error, call, f"returned {value}" if value else ""]))
+        return cls(
+            *(row.id, row.queue.alias, one.command, one.status, one.ended, one.seconds, one.attempts, one.worker),
+            *(about, one.enqueued, one.began, one.error, call, value),
+        )
 
 
 def ended_messages(queue: BaseQueue, first: int = PAGE, before: str = "") -> Iterator[Row]:
@@ -44,7 +81,12 @@ class Look(NamedTuple):
 
 
 def latest(
-    queue: BaseQueue, status: str = "", command: str = "", before: str = "", size: int = 50, most: int = 5_000
+    queue: BaseQueue,
+    status: str = "",
+    command: str = "",
+    before: str = "",
+    size: int = SIZE,
+    most: int = MOST_LOOKED_AT,
 ) -> Look:
     """Up to ``size`` messages that ended, the newest first, for which ``most`` are looked at."""
     found: list[Row] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 from math import inf
@@ -13,6 +14,7 @@ from djqueue.backends.entries import Entry, LaneRecord, Record
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate
 from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import record
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.operations.unknown import note_of
 from djqueue.results import Cancelled, Result
 
@@ -20,6 +22,8 @@ EMPTY, PAUSED, BUSY = "empty", "paused", "busy"
 BY_HAND = "paused by hand"
 RETRY, GATHERS, THROTTLED = "retry", "gathers", "throttled"
 """Why a lane with messages is scheduled."""
+MOST_LANES = 1_000
+"""Lanes of a queue that are looked at to find one."""
 
 
 class Lane(NamedTuple):
@@ -30,6 +34,54 @@ class Lane(NamedTuple):
     state: str
     """ready, scheduled, queued, busy, paused or empty."""
     opens: float | None
+
+
+@report_row
+class LaneRow:
+    """A lane in the report of lanes."""
+
+    name: str = column("lane", Kind.LANE, key=True)
+    queue: str = column("queue", Kind.QUEUE)
+    state: str = column("state", Kind.STATE)
+    """ready, scheduled, queued, busy, paused or empty."""
+    waiting: int = column("waiting", Kind.COUNT)
+    in_flight: int = column("running", Kind.NUMBER)
+    ready_in: float | None = column("ready in", Kind.SECONDS, told=False)
+    """Seconds until it is ready by itself, if time decides that."""
+    reason: str = column("reason", told=False)
+    """Why it does not run, as far as that is known."""
+    paused_reason: str = column()
+    opens: float | None = column(kind=Kind.MOMENT)
+    parent: str = column(kind=Kind.LANE)
+    capped: int | None = column(kind=Kind.NUMBER)
+    head: str = column("first", Kind.ID, optional=True, told=False, default="")
+    """The id of its first message, if it was asked for and the lane is held."""
+    can_be_resumed: bool = False
+    """Whether an operator or its first message holds it: what a rate or a batch holds cannot be let go."""
+    can_be_skipped: bool = False
+    """Whether its first message holds it."""
+
+    @classmethod
+    def of(cls, lane: Lane) -> LaneRow:
+        """A lane, without a look at its first message."""
+        why = lane.record.paused_reason
+        one, wait = lane.record, None if lane.opens is None else max(0.0, lane.opens)
+        opens = None if lane.opens is None else one.opens
+        counts = one.waiting, one.in_flight, wait
+        return cls(one.name, lane.queue.alias, lane.state, *counts, why, why, opens, one.parent, one.capped)
+
+
+def with_head(lane: Lane) -> LaneRow:
+    """A lane that is held with its first message, and what holds it."""
+    shown = LaneRow.of(lane)
+    if lane.state not in (LANE_SCHEDULED, PAUSED):
+        return shown
+    first = first_in(lane.queue, shown.name)
+    why = why_scheduled(lane.record, first) if lane.state == LANE_SCHEDULED else ""
+    reason = shown.paused_reason or ("retry of its first message" if why == RETRY else why)
+    is_held = lane.state == PAUSED or why == RETRY
+    head = first.entry.id if first is not None and is_held else ""
+    return replace(shown, head=head, reason=reason, can_be_resumed=is_held, can_be_skipped=bool(head))
 
 
 def lanes_of(queue: BaseQueue, most: float = inf) -> Iterator[Lane]:

@@ -1,81 +1,72 @@
-"""Messages for operators: which wait, run or have failed, how they are shown, and what can be done with them."""
+"""Messages for operators, whatever their state: what is known of them, and what can be done with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from fnmatch import fnmatchcase
-from itertools import chain
-from math import inf
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field, replace
 from typing import Any, TypedDict, Unpack
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
 from djqueue.exceptions import NotSupported
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    Paint,
-    cut,
-    duration,
-    full_moment,
-    moment,
-    number,
-    printable,
-    shown_parts,
-)
 from djqueue.messages.envelope import readdressed
 from djqueue.messages.failures import errors_of
-from djqueue.operations import failed
 from djqueue.operations.actions import record
-from djqueue.operations.failed import CHUNK, LEAST_PART, REASON, failed_queue, short_ids
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.registry import registry
 from djqueue.results import Cancelled, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import policy_of
-from djqueue.utils import short_names, slices
+from djqueue.utils import slices
 from djqueue.wiring import queues
+from djqueue.words import cut
 
 RUNNING = "running"
 WAITING = (READY, DELAYED)
 STATES = (*WAITING, RUNNING, FAILED)
-HEAD = ("id", "queue", "command", "state", "age", "due", "attempts", "priority", "lane", "about")
-ROLES = {FAILED: "ERROR", DELAYED: "WARNING", RUNNING: "SUCCESS"}
-MOST_LOOKED_AT = 10_000
-"""Messages of each state of a queue among which a part of an id is looked for."""
+CHUNK = 500
+"""Messages that are changed at a time."""
+LONGEST_WHAT = 200
+"""Characters of the ids that are recorded."""
 UNTIL_MOVED = 60.0
 """Seconds for which a message that is moved waits where it goes, so that it is not run in two queues."""
 
 
-@dataclass(frozen=True, slots=True)
+@report_row
 class Message:
     """A message that waits, runs or has failed. Moments are epoch seconds by the clock of its queue's store."""
 
-    id: str
-    queue: str
+    id: str = column("id", Kind.ID, key=True)
+    queue: str = column("queue", Kind.QUEUE)
     """The alias of its queue."""
-    state: str
-    """``ready``, ``delayed``, ``running`` or ``failed``."""
-    command: str
+    command: str = column("command", Kind.COMMAND)
     """The command's name, as its entry says; what is signed decides what runs."""
-    at: float
+    state: str = column("state", Kind.STATE)
+    """``ready``, ``delayed``, ``running`` or ``failed``."""
+    created: float = column("age", Kind.AGE)
+    due: float | None = column("due", Kind.MOMENT, optional=True)
+    """When it is due, if it is delayed."""
+    at: float = column(kind=Kind.MOMENT)
     """When it is or was due, when its lease runs out, or when it failed."""
-    created: float
-    priority: int
-    attempts: int
-    failures: int
+    attempts: int = column("attempts", Kind.NUMBER)
+    priority: int = column("priority", Kind.NUMBER, optional=True)
+    lane: str = column("lane", Kind.LANE, optional=True)
+    about: str = column("about", optional=True, told=False)
+    """Who runs it, what it was about, and why it failed last."""
+    failures: int = column(kind=Kind.NUMBER)
     """Attempts that raised an exception."""
-    lost: int
+    lost: int = column(kind=Kind.NUMBER)
     """Attempts that never reported, as their worker died."""
-    lane: str
-    consumer: str
+    consumer: str = column(kind=Kind.NAME)
     """The consumer that holds it, if it runs."""
-    bytes: int
+    bytes: int = column(kind=Kind.NUMBER)
     """The size of its body."""
-    reason: str
+    exception: str = column(kind=Kind.COMMAND)
+    """The dotted name of what the last attempt that failed raised; "" if none did."""
+    reason: str = column()
     """Why the last attempt failed, if one did."""
-    description: str
+    description: str = column()
     """What the command's ``describe`` said of the call at the last attempt that failed."""
     entry: Entry = field(repr=False, compare=False)
 
@@ -84,97 +75,79 @@ class Message:
         """The message of a record, of the failed queue if its state is ``failed``."""
         entry = record.entry
         state = state or (RUNNING if record.state == LEASED else record.state)
-        at = failed.failed_at(record) if state == FAILED else record.at
-        counts = entry.priority, entry.attempts, entry.failures, entry.lost
-        where = entry.lane, record.owner, len(entry.body)
-        said = failed.last(entry, "reason"), failed.description(entry)
-        return cls(entry.id, queue.alias, state, entry.command, at, entry.created, *counts, *where, *said, entry)
-
-    @property
-    def record(self) -> Record:
-        """As its queue, or its failed queue, tells it."""
-        return Record(self.entry, LEASED if self.state == RUNNING else self.state, self.at, self.consumer)
-
-
-# ---- Which messages are there, and which are selected
-
-
-class Filter(failed.Filter):
-    """Which messages an operator asks for: all conditions that were given must hold. False if none was given."""
-
-    arguments = failed.ARGUMENTS | {
-        "exception": ("CLASS", failed.wanted_text, "only what failed last with this exception, named in the same way"),
-        "lane": (
-            "NAME",
-            failed.wanted_text,
-            "only in this lane, named as list shows it or in full; * stands for any text",
-        ),
-        "older": ("AGE", failed.ARGUMENTS["older"][1], "only what was enqueued longer ago than 90s, 30m, 12h, 7d, 4w"),
-        "newer": ("AGE", failed.ARGUMENTS["newer"][1], "only what was enqueued since"),
-    }
-
-    @property
-    def lane(self) -> str:
-        """The lane that is asked for, as it was given; "" for any."""
-        return str(self._asked.get("lane", ""))
-
-    def picks(self, record: Record, now: float) -> bool:
-        wanted, lane = self._asked.get("lane"), record.entry.lane
-        is_in = wanted is None or fnmatchcase(lane, wanted) or fnmatchcase(_short_lane(lane), wanted)
-        return is_in and super().picks(record, now)
-
-    def _moment(self, record: Record) -> float:
-        return record.entry.created
+        by = f"by {record.owner}" if record.owner else ""
+        return cls(
+            id=entry.id,
+            queue=queue.alias,
+            command=entry.command,
+            state=state,
+            created=entry.created,
+            due=record.at if state == DELAYED else None,
+            at=failed_at(record) if state == FAILED else record.at,
+            attempts=entry.attempts,
+            priority=entry.priority,
+            lane=entry.lane,
+            about=" · ".join(filter(None, [by, about(entry)])),
+            failures=entry.failures,
+            lost=entry.lost,
+            consumer=record.owner,
+            bytes=len(entry.body),
+            exception=last_error(entry, "exception"),
+            reason=last_error(entry, "reason"),
+            description=description(entry),
+            entry=entry,
+        )
 
 
-ANY = Filter({})
+def failed_queue(queue: BaseQueue) -> BaseQueue:
+    """The failed queue of a queue that is not a failed queue itself."""
+    assert queue.failed is not None
+    return queue.failed
 
 
-def messages_of(
-    queue: BaseQueue, states: Iterable[str] = STATES, asked: Filter = ANY, most: float = inf
-) -> Iterator[Message]:
-    """The messages of a queue in these states that are selected, state by state, each in the order of its queue.
-
-    At most ``most`` of each state are looked at.
-    """
-    now = queue.now()
-    for state in states:
-        found = failed.records(queue, most) if state == FAILED else _walked(queue, state, asked, most)
-        yield from (Message.of(queue, record, state) for record in found if asked.picks(record, now))
+def find_message(queue: BaseQueue, id: str, states: Sequence[str] = STATES) -> Message | None:
+    """The message of that id, if it is in one of these states."""
+    if states != (FAILED,) and (found := queue.find(id)) is not None:
+        one = Message.of(queue, found)
+        return one if one.state in states else None
+    found = failed_queue(queue).find(id) if FAILED in states else None
+    return None if found is None else Message.of(queue, found, FAILED)
 
 
-def _walked(queue: BaseQueue, state: str, asked: Filter, most: float) -> Iterator[Record]:
-    if state == READY and is_lane(queue, asked.lane):
-        return queue.walk_lane(asked.lane, most)
-    return queue.walk(LEASED if state == RUNNING else state, most)
+# ---- What its entry says of the attempts that failed
 
 
-def is_lane(queue: BaseQueue, name: str) -> bool:
-    """Whether it is the whole name of a lane, of which the queue tells what waits in it without a look at the rest."""
-    return bool(name) and "lanes" in queue.features and queue.lane(name) is not None
+def failed_at(record: Record) -> float:
+    """When a message came into the failed queue (epoch seconds, the store's clock); 0 if that is not known."""
+    # For a leased or delayed message, the record has the end of the lease or delay instead.
+    at = record.at if record.state == READY else _last_error(record.entry).get("at")
+    return float(at) if isinstance(at, int | float) else 0.0
 
 
-def find_message(queue: BaseQueue, id: str) -> Message | None:
-    """The message of that id, if it waits, runs or has failed."""
-    if (record := queue.find(id)) is not None:
-        return Message.of(queue, record)
-    record = failed_queue(queue).find(id)
-    return None if record is None else Message.of(queue, record, FAILED)
+def last_error(entry: Entry, key: str) -> str:
+    """A value of the last error that an entry carries; "" if there is none."""
+    return str(_last_error(entry).get(key) or "")
 
 
-def found_by(queues: Sequence[BaseQueue], parts: Iterable[str]) -> dict[str, list[Message]]:
-    """The messages whose ids begin or end with each of these texts, or whose last eight characters begin with it.
+def _last_error(entry: Entry) -> dict[str, Any]:
+    errors = errors_of(entry.errors)
+    return errors[-1] if errors else {}
 
-    A whole id stands for its message alone. None for a text of less than four characters. Parts are looked for among
-    the first :data:`MOST_LOOKED_AT` messages of each state.
-    """
-    found = {part: [one for queue in queues if (one := find_message(queue, part)) is not None] for part in parts}
-    left = tuple(part for part, matches in found.items() if not matches and len(part) >= LEAST_PART)
-    for one in chain.from_iterable(messages_of(queue, most=MOST_LOOKED_AT) for queue in queues if left):
-        for part in left:
-            if failed.is_part(part, one.id):
-                found[part].append(one)
-    return found
+
+def description(entry: Entry) -> str:
+    """What the command's ``describe`` said of the call at the last attempt that got so far; "" for nothing."""
+    said = (str(error.get("description") or "") for error in reversed(errors_of(entry.errors)))
+    return next(filter(None, said), "")
+
+
+def known_errors(one: Message) -> dict[str, Any]:
+    """What went wrong at each attempt of a message, for programs; never the arguments."""
+    return {"errors": errors_of(one.entry.errors)}
+
+
+def about(entry: Entry) -> str:
+    """What a message was about, if its command described it, and why it failed; "" if neither is known."""
+    return " · ".join(filter(None, [description(entry), last_error(entry, "reason")]))
 
 
 # ---- What can be done with them: each returns with how many it was done, and may be done again
@@ -186,7 +159,7 @@ class Telling(TypedDict, total=False):
     by: str
     """Who does it, for the record; the user of this process by default."""
     what: str
-    """What it is done with, in words, for the record; by default the id, or how many."""
+    """What it is done with, in words, for the record; by default the ids, as far as a line has them."""
     progress: Callable[[int], object]
     """Called after each batch with how many were looked at."""
     done: Callable[[int], object]
@@ -200,27 +173,27 @@ def cancel(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int
         [id] = some
         return Result(id, queue_name=queue.alias).cancel() in (Cancelled.WAITING, Cancelled.RUNNING)
 
-    return _in_batches(queue, "cancel", ids, change, told, size=1)
+    return in_batches(queue, "cancel", ids, change, told, size=1)
 
 
 def remove(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
     """Delete what waits or has failed, without a trace."""
-    return _in_batches(queue, "remove", ids, lambda some: queue.remove(some) + failed_queue(queue).remove(some), told)
+    return in_batches(queue, "remove", ids, lambda some: queue.remove(some) + failed_queue(queue).remove(some), told)
 
 
 def run_now(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
     """Let what is delayed be due now."""
-    return _in_batches(queue, "run now", ids, queue.promote, told)
+    return in_batches(queue, "run now", ids, queue.promote, told)
 
 
 def reprioritise(queue: BaseQueue, ids: Iterable[str], priority: int, **told: Unpack[Telling]) -> int:
     """Give what waits another priority. Raises TypeError or ValueError for what is no priority."""
-    return _in_batches(queue, f"reprioritise to {priority}", ids, lambda some: queue.reprioritise(some, priority), told)
+    return in_batches(queue, f"reprioritise to {priority}", ids, lambda some: queue.reprioritise(some, priority), told)
 
 
 def requeue(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
     """Put what has failed back into its queue, as if it were new."""
-    return _in_batches(queue, "requeue", ids, queue.requeue, told)
+    return in_batches(queue, "requeue", ids, queue.requeue, told)
 
 
 def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling]) -> int:
@@ -236,7 +209,7 @@ def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling])
         found = queue.find(some[0])
         return found is not None and _moved(queue, there, found)
 
-    return _in_batches(queue, f"move to {to}", ids, change, told, size=1)
+    return in_batches(queue, f"move to {to}", ids, change, told, size=1)
 
 
 def without_target(sources: Sequence[BaseQueue], to: str) -> list[BaseQueue]:
@@ -248,7 +221,7 @@ def without_target(sources: Sequence[BaseQueue], to: str) -> list[BaseQueue]:
     return others
 
 
-def _in_batches(
+def in_batches(
     queue: BaseQueue,
     action: str,
     ids: Iterable[str],
@@ -257,20 +230,19 @@ def _in_batches(
     size: int = CHUNK,
 ) -> int:
     """Change ``size`` at a time, and record it, even if only a part of it could be done."""
-    done, seen, only = 0, 0, ""
+    done, seen, first = 0, 0, ""
     tell_done, progress = told.get("done"), told.get("progress")
     try:
         for some in slices(ids, size):
             done += (now := change(some))
-            seen, only = seen + len(some), some[0]
+            seen, first = seen + len(some), cut(f"{first} {' '.join(some)}".strip(), LONGEST_WHAT)
             if tell_done is not None:
                 tell_done(now)
             if progress is not None:
                 progress(seen)
     finally:
         if done:
-            what = told.get("what") or (only if seen == 1 else "messages")
-            record(queue, action, what, done, told.get("by", ""))
+            record(queue, action, told.get("what") or first, done, told.get("by", ""))
     return done
 
 
@@ -295,83 +267,3 @@ def _for_queue(queue: BaseQueue, there: BaseQueue, entry: Entry) -> Entry:
         lacking = policy.unsupported(there.features) or "'inspect', which moving needs"
         raise NotSupported(f"{type(there).__name__} ({there.alias!r}) cannot do: {lacking}.")
     return replace(entry, body=readdressed(envelope, there.base_name, conf.get("QUEUE_MAX_MESSAGE_SIZE")))
-
-
-# ---- How they are shown
-
-
-def rows(found: Sequence[Message], now: Mapping[str, float], full_ids: bool = False) -> list[list[str]]:
-    """The cells below :data:`HEAD`; ``now`` is the time of each queue, by its alias."""
-    ids = short_ids([one.id for one in found], full_ids)
-    names = short_names(one.command for one in found)
-    return [
-        [
-            Cell.of(printable(ids[one.id]), "SQL_KEYWORD"),
-            printable(one.queue),
-            printable(names[one.command]) or NONE,
-            Cell.of(one.state, ROLES.get(one.state, "")),
-            duration(max(0.0, now[one.queue] - one.created)) if one.created else NONE,
-            moment(one.at) if one.state == DELAYED else NONE,
-            number(one.attempts),
-            number(one.priority),
-            printable(_short_lane(one.lane)) or NONE,
-            cut(about(one), REASON),
-        ]
-        for one in found
-    ]
-
-
-def _short_lane(name: str) -> str:
-    """The name of a lane without the module of its command."""
-    command, colon, key = name.partition(":")
-    return command.rpartition(".")[2] + colon + key
-
-
-def empty_columns(found: Sequence[Message]) -> list[str]:
-    """The columns that would say nothing of these messages."""
-    says = {
-        "due": any(one.state == DELAYED for one in found),
-        "priority": any(one.priority for one in found),
-        "lane": any(one.lane for one in found),
-        "about": any(about(one) != NONE for one in found),
-    }
-    return [name for name, is_said in says.items() if not is_said]
-
-
-def about(one: Message) -> str:
-    """Who runs it, what it was about, and why it failed last."""
-    by = f"by {one.consumer}" if one.consumer else ""
-    return " · ".join(filter(None, [by, one.description, one.reason])) or NONE
-
-
-def as_object(one: Message) -> dict[str, Any]:
-    """What is known of a message, for JSON."""
-    known = {one_field.name: getattr(one, one_field.name) for one_field in fields(one) if one_field.name != "entry"}
-    empty = ("lane", "consumer", "reason", "description")
-    return {name: None if name in empty and not value else value for name, value in known.items()}
-
-
-def full_object(one: Message) -> dict[str, Any]:
-    """All that is known of it, for JSON, with the errors of its attempts; never the arguments."""
-    return as_object(one) | {"errors": errors_of(one.entry.errors)}
-
-
-def page(one: Message, more: Mapping[str, str], paint: Paint) -> str:
-    """All that is known of a message, as text; ``more`` are further lines by their titles."""
-    when = {DELAYED: "due", READY: "ready", RUNNING: "leased to", FAILED: "failed"}[one.state]
-    lines = {
-        "id": one.id,
-        "queue": one.queue,
-        "state": one.state,
-        "command": one.command or NONE,
-        "about": one.description,
-        **more,
-        "lane": one.lane,
-        "consumer": one.consumer,
-        "priority": number(one.priority),
-        "created": full_moment(one.created),
-        when: full_moment(one.at),
-        "attempts": f"{one.attempts} (failed: {one.failures}, lost: {one.lost})",
-        "size": f"{number(one.bytes)} bytes",
-    }
-    return shown_parts(lines, paint) + failed.shown_errors(one.entry, paint)

@@ -1,21 +1,25 @@
-"""Messages a page at a time: what fits on it, and where the next one begins. No page walks through a whole queue."""
+"""The messages that are selected: a page of them at a time, or all. No page walks through a whole queue."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
-from djqueue.operations.failed import failed_queue
-from djqueue.operations.messages import ANY, RUNNING, Filter, Message, is_lane
-from djqueue.utils import SHORT_ID
+from djqueue.operations.filters import ANY, Filter
+from djqueue.operations.messages import RUNNING, STATES, Message, failed_queue
+from djqueue.operations.queues import asking
+from djqueue.words import SHORT_ID
 
 SIZE = 50
 MOST_LOOKED_AT = 5_000
-"""Messages that are looked at for one page."""
+"""Messages that are looked at to find what was asked for; a front end says so where that was not all."""
 CHUNK = 500
 
 
@@ -25,15 +29,29 @@ class Position(NamedTuple):
     place: int = 0
     cursor: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.place}.{urlsafe_b64encode(self.cursor.encode('utf-8', 'surrogatepass')).decode()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """A position as ``str`` has written it. Raises ValueError for another text."""
+        place, _, cursor = text.partition(".")
+        try:
+            return cls(int(place), urlsafe_b64decode(cursor).decode("utf-8", "surrogatepass"))
+        except ValueError:
+            raise ValueError(f"{text!r} is no place: give what the last call has said.") from None
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """Messages that are selected."""
 
-    messages: Sequence[Message]
-    next: Position | None
+    messages: Sequence[Message] = ()
+    next: Position | None = None
     """Where the next page begins; None if all were looked at."""
-    looked_at: int
+    looked_at: int = 0
+    is_capped: bool = False
+    """Whether as many were looked at as may be."""
 
 
 class Place(NamedTuple):
@@ -42,14 +60,16 @@ class Place(NamedTuple):
     queue: BaseQueue
     state: str
     peek: Callable[[int, str | None], Sequence[Record]]
-    """Reads a page of them, given its size and a cursor."""
+    """Reads some of them, given how many and a cursor."""
+    most: Callable[[], float] = lambda: inf
+    """How many are looked at, if all are: what is retried meanwhile may fail again."""
 
 
 class Selection(NamedTuple):
     """Which messages are asked for: those for which all of it holds."""
 
     queues: Sequence[BaseQueue]
-    states: Sequence[str]
+    states: Sequence[str] = STATES
     asked: Filter = ANY
     part: str = ""
     """With which the id begins or ends, or its short form begins."""
@@ -58,9 +78,13 @@ class Selection(NamedTuple):
         return [place for queue in self.queues for state in self.states for place in _places(queue, state, self.asked)]
 
     def picks(self, record: Record, now: Callable[[], float]) -> bool:
-        id, part = record.entry.id, self.part
-        has_part = not part or id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part)
+        has_part = not self.part or is_part(self.part, record.entry.id)
         return has_part and (not self.asked or self.asked.picks(record, now()))
+
+
+def is_part(part: str, id: str) -> bool:
+    """Whether a text stands for an id: for its beginning, its end, or the beginning of the end that is listed."""
+    return id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part)
 
 
 def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, most: int = MOST_LOOKED_AT) -> Page:
@@ -73,8 +97,43 @@ def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, mos
         if message is not None:
             found.append(message)
         if len(found) == size or looked_at == most:
-            return Page(found, position, looked_at)
+            return Page(found, position, looked_at, looked_at == most)
     return Page(found, None, looked_at)
+
+
+def selected(wanted: Selection) -> Iterator[Message]:
+    """All messages that are selected, however many are looked at."""
+    return (message for message, _ in _walk(wanted, Position(), CHUNK) if message is not None)
+
+
+def messages_of(
+    queue: BaseQueue, states: Iterable[str] = STATES, asked: Filter = ANY, most: float = inf
+) -> Iterator[Message]:
+    """The messages of a queue in these states that are selected, state by state, each in the order of its queue.
+
+    At most ``most`` of each state are looked at.
+    """
+    for state in states:
+        walked = _walk(Selection([queue], [state], asked), Position(), CHUNK)
+        looked_at = walked if most == inf else islice(walked, int(most))
+        yield from (message for message, _ in looked_at if message is not None)
+
+
+def first_and_last_failed(queue: BaseQueue, most: int = MOST_LOOKED_AT) -> tuple[list[Message], bool]:
+    """Messages that have failed, and whether these are all; else they are the half of ``most`` that failed first,
+    and the half that failed last."""
+    errors, half = failed_queue(queue), most // 2
+    first, delayed = [*errors.walk(READY, half)], [*errors.walk(DELAYED, half)]
+    last = errors.newest(half + 1) if len(first) == half else []
+    ids = {record.entry.id for record in first}
+    are_all = len(delayed) < half and (len(last) <= half or last[half].entry.id in ids)
+    found = {record.entry.id: record for record in [*first, *last[:half], *delayed]}
+    return [Message.of(queue, record, FAILED) for record in found.values()], are_all
+
+
+def is_lane(queue: BaseQueue, name: str) -> bool:
+    """Whether it is the whole name of a lane, whose messages a queue finds without a look at the rest."""
+    return bool(name) and "lanes" in queue.features and queue.lane(name) is not None
 
 
 def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Message | None, Position]]:
@@ -82,16 +141,22 @@ def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Mess
     for number, place in enumerate(wanted.places()):
         after = begin.cursor if number == begin.place else ""
         now = cache(place.queue.now)
-        while number >= begin.place and (records := place.peek(chunk, after or None)):
+        left = place.most() if number >= begin.place else 0
+        while left > 0:
+            with asking(place.queue):
+                records = place.peek(int(min(chunk, left)), after or None)
+            if not records:
+                break
             for record in records:
                 message = Message.of(place.queue, record, place.state) if wanted.picks(record, now) else None
                 yield message, Position(number, record.cursor)
-            after = records[-1].cursor
+            after, left = records[-1].cursor, left - len(records)
 
 
 def _places(queue: BaseQueue, state: str, asked: Filter) -> list[Place]:
     if state == FAILED:
-        return [Place(queue, FAILED, partial(failed_queue(queue).peek, own)) for own in (READY, DELAYED)]
+        errors = failed_queue(queue)
+        return [Place(queue, FAILED, partial(errors.peek, own), errors.__len__) for own in (READY, DELAYED)]
     if state == READY and is_lane(queue, asked.lane):
         return [Place(queue, READY, partial(queue.peek_lane, asked.lane))]
     return [Place(queue, state, partial(queue.peek, LEASED if state == RUNNING else state))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue
@@ -12,8 +13,10 @@ from djqueue.discovery import autodiscover
 from djqueue.exceptions import NotSupported, QueueError
 from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import operator, record
-from djqueue.operations.consumers import chosen
-from djqueue.operations.failed import CHUNK
+from djqueue.operations.messages import CHUNK
+from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.queues import chosen
+from djqueue.operations.reports import Kind, as_json, column, report_row
 from djqueue.registry import registry
 from djqueue.running import pauses as facts
 from djqueue.running.pauses import COMMAND, KINDS, QUEUE, Pause, bring_up
@@ -21,8 +24,29 @@ from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import near, seconds, slices
 from djqueue.wiring import queues as all_queues
 
-MOST_LOOKED_AT = 10_000
-"""Delayed, and ready, messages of a queue among which those are looked for that were put off."""
+
+@report_row
+class PauseRow:
+    """A pause in the report of pauses."""
+
+    kind: str = column("paused")
+    """queue, command or schedule."""
+    name: str = column("name", Kind.NAME, key=True)
+    queue: str = column("queue", Kind.QUEUE)
+    """The alias of the only queue of which a command or a schedule is paused; "" for all."""
+    by: str = column("by", Kind.NAME)
+    since: float = column("since", Kind.MOMENT)
+    until: float | None = column("until", Kind.MOMENT)
+    why: str = column("why")
+
+    @classmethod
+    def of(cls, one: Pause) -> PauseRow:
+        return cls(one.kind, one.name, one.queue, one.by, one.since, one.until, one.why)
+
+
+@as_json.register
+def _(one: Pause) -> Any:
+    return as_json(PauseRow.of(one))
 
 
 def pauses(aliases: Iterable[str] | None = None) -> list[Pause]:
@@ -104,7 +128,7 @@ def _record(action: str, stores: Sequence[Shared], words: str, by: str) -> None:
 def _bring_up(queue: BaseQueue, command: str) -> None:
     """Let messages of a command be due now that consumers put off, though these may have died since.
 
-    The first of what is delayed and of what is ready are looked at: the former is in the order in which it comes up.
+    The first :data:`MOST_LOOKED_AT` of what is delayed and of what is ready are looked at, in their order.
     """
     if "inspect" not in queue.features:
         return

@@ -11,9 +11,10 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.consumer.counters import BOUNDS, Counts, Durations, Key
 from djqueue.consumer.rates import LARGEST, MINUTE, QUARTER, Rows, Sample, Span, counts_in, samples_in
-from djqueue.operations.consumers import chosen
-from djqueue.operations.failed import is_named
+from djqueue.operations.filters import is_named
+from djqueue.operations.queues import chosen
 from djqueue.running.shared import Shared, shared_stores
+from djqueue.words import Bucket
 
 LATELY = 5
 """Minutes over which rates per minute are taken."""
@@ -26,24 +27,12 @@ FEW = 20
 """With fewer durations a quantile is told only by its class."""
 
 
-class Bucket(float):
-    """A class of durations: its upper bound in seconds, and the lower one as ``low``."""
-
-    low: float
-
-    @classmethod
-    def between(cls, low: float, high: float) -> Bucket:
-        bucket = cls(high)
-        bucket.low = low
-        return bucket
-
-
 class Quantiles(NamedTuple):
     """Durations in seconds; None if there was none.
 
     They are interpolated between the bounds of the classes in which durations are counted, as Prometheus does it: right
     to the class, not to the second. What is longer than an hour counts as an hour. Of fewer than 20 durations they are
-    a :class:`Bucket`, the class itself: the pages say "10–30 s", and not a median that nobody measured.
+    a :class:`~djqueue.words.Bucket`, the class itself: the pages say "10–30 s", and not a median that nobody measured.
     """
 
     p50: float | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +16,7 @@ from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.exceptions import QueueError
 from djqueue.operations.actions import record
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.results import UNKNOWN, Result
@@ -32,31 +32,33 @@ TICKING = (Ticking, Timetable)
 """What knows its next tick."""
 
 
-@dataclass(frozen=True, slots=True)
+@report_row
 class Schedule:
     """A periodic command, or a schedule that was made at run time. Moments are epoch seconds by the store's clock."""
 
-    name: str
-    queue: str
+    name: str = column("schedule", Kind.COMMAND, key=True)
+    queue: str = column("queue", Kind.QUEUE)
     """The alias of its queue."""
-    command: str
-    timetable: str
+    command: str = column("command", Kind.COMMAND)
+    origin: str = column("origin", told=False)
+    """Where it comes from, in words."""
+    timetable: str = column("timetable")
     """When it ticks, in words or as code."""
-    made: bool
+    made: bool = column()
     """Whether it was made at run time, by ``schedules.add``."""
-    zone: str
+    zone: str = column("zone", optional=True)
     """The time zone of its wall times; "" for an interval, which has none."""
-    missed: str
+    missed: str = column("missed")
     """What becomes of ticks at which no consumer ran: ``latest``, ``skip`` or ``all``."""
-    next: float | None
+    next: float | None = column("next", Kind.MOMENT)
     """Its next tick; None if there is none, or if it is asked every minute."""
-    last: float | None
+    last: float | None = column("last", Kind.MOMENT)
     """Its last tick that was looked at; None if none has come since it was first seen."""
-    outcome: str
+    outcome: str = column("outcome", Kind.STATE, optional=True)
     """What became of the message of that tick: a status as results have it; "" if nothing is known of it."""
-    overdue: float | None
+    overdue: float | None = column("overdue", Kind.MOMENT, optional=True)
     """The tick after that, if it was more than a minute ago and no consumer has looked at it; None for a paused one."""
-    pause: Pause | None
+    pause: Pause | None = column("paused", Kind.PAUSE, optional=True)
     """By whom it is paused, since when and why; None if it is not."""
 
 
@@ -204,7 +206,8 @@ def _seen(one: Known, last: datetime | None, has_ticked: bool, pause: Pause | No
     late = None if last is None or pause else one.tick_after(last)
     overdue = late if late is not None and late < one.now - ON_TIME else None
     timetable = str(one.when) if isinstance(one.when, TICKING) else EVERY_MINUTE
-    about = one.name, alias, one.command, timetable, one.made, _zone_of(one.when), one.missed
+    origin = "made at run time" if one.made else "declared in the code"
+    about = one.name, alias, one.command, origin, timetable, one.made, _zone_of(one.when), one.missed
     return Schedule(*about, one.next, _epoch(tick), "" if status == UNKNOWN else status, _epoch(overdue), pause)
 
 

@@ -3,79 +3,88 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from django import template
 from django.template import Context
+from django.template.loader import get_template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from djqueue.management import tables
+from djqueue import words
+from djqueue.dashboard import rendering
+from djqueue.operations.reports import NUMBERS
 from djqueue.running.consumers import ConsumerRecord
 
 register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
-def ago(context: Context, moment: Any, queue: str) -> SafeString | str:
-    """How long ago a moment was (epoch seconds, the clock of a queue), or in what time it comes.
+def report(
+    context: Context, rows: Sequence[Any], actions: str = "", boxes: object = None, without: str = ""
+) -> SafeString:
+    """The rows of a report as a table.
 
-    The moment itself is in the title.
+    ``actions`` is the template of what can be done with a ``row``; its column is left out if nothing can be done with
+    any. With ``boxes`` each row can be selected. ``without`` names columns that are left out.
     """
-    exact = tables.full_moment(moment)
-    if exact == tables.NONE:
-        return exact
-    away = moment - context["clocks"].now(queue)
-    words = f"{tables.duration(-away)} ago" if away < 0 else f"in {tables.duration(away)}"
-    return format_html('<time class="nowrap" title="{}">{}</time>', exact, words)
+    columns, cells = rendering.lines(rows, context["clocks"], without.split())
+    acts = [_actions(context, actions, row) for row in rows]
+    values = {
+        "columns": columns,
+        "numbers": [kind.name for kind in NUMBERS],
+        "boxes": boxes,
+        "has_actions": any(acts),
+        "lines": [rendering.Line(*line) for line in zip(rows, cells, acts, strict=True)],
+    }
+    return get_template("djqueue/dashboard/_report.html").render(values)
+
+
+def _actions(context: Context, template: str, row: Any) -> SafeString | str:
+    if not template:
+        return ""
+    with context.push(row=row):
+        return SafeString(context.template.engine.get_template(template).render(context).strip())
+
+
+@register.simple_tag(takes_context=True)
+def ago(context: Context, moment: Any, queue: str) -> SafeString | str:
+    """How long ago a moment was, by the clock of a queue, or in what time it comes."""
+    return rendering.ago(moment, queue, context["clocks"])
 
 
 @register.simple_tag(takes_context=True)
 def since(context: Context, moment: Any, queue: str) -> SafeString | str:
     """For how long something has lasted, by the clock of a queue; the moment of its beginning is in the title."""
-    exact = tables.full_moment(moment)
-    if exact == tables.NONE:
+    exact = words.full_moment(moment)
+    if exact == words.NONE:
         return exact
     lasted = max(0.0, context["clocks"].now(queue) - moment)
-    return format_html('<time class="nowrap" title="since {}">{}</time>', exact, tables.duration(lasted))
+    return format_html('<time class="nowrap" title="since {}">{}</time>', exact, words.age(lasted))
 
 
 @register.simple_tag
 def exact(moment: Any) -> str:
     """A moment with its date, to the second."""
-    return tables.full_moment(moment)
+    return words.full_moment(moment)
 
 
 @register.simple_tag
 def time_of(moment: Any) -> str:
     """The hour and minute of a moment, in Django's time zone."""
-    return tables.full_moment(moment)[11:16]
+    return words.full_moment(moment)[11:16]
 
 
 @register.filter
 def number(count: int | None, capped: int | None = None) -> str:
     """A count: "-" if it is not known, "100,000+" where counting stopped."""
-    return tables.count(count, capped)
+    return words.count(count, capped)
 
 
-@register.filter
-def rate(value: float | None) -> str:
-    """A number of messages per minute."""
-    if value is None:
-        return tables.NONE
-    return f"{value:.1f}".removesuffix(".0") if value < 10 else tables.number(round(value))
-
-
-@register.filter
-def duration(seconds: float | None) -> str:
-    """Whole seconds, as people say them."""
-    return tables.duration(seconds)
-
-
-@register.filter
-def lasted(seconds: float | None) -> str:
-    """A duration that may be short; "-" if it is not known."""
-    return tables.NONE if seconds is None else tables.class_of(seconds)
+register.filter("rate", words.rate)
+register.filter("duration", words.duration)
+register.filter("age", words.age)
 
 
 @register.simple_tag
@@ -87,4 +96,4 @@ def named(queue: str, id: str) -> str:
 @register.simple_tag
 def capacity(consumer: ConsumerRecord) -> str:
     """How many messages a consumer runs at a time."""
-    return tables.number(consumer.threads + consumer.coroutines)
+    return words.number(consumer.threads + consumer.coroutines)

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 
 from activity.models import Event
 from djqueue import queues
-from djqueue.logs import lasted
-from djqueue.operations.failed import Filter, call_of, description, failed_at, last, picked
+from djqueue.operations.failed import call_of
+from djqueue.operations.messages import last_error
+from djqueue.operations.paging import messages_of
+from djqueue.words import duration
 
 ENDS = {"completed": "done", "failed": "failed", "retried": "retried", "discarded": "discarded"}
 """The kinds of event that end an attempt, and the word for each."""
@@ -55,28 +57,31 @@ def _line(event: Event) -> dict:
         "time": clock(event.at),
         "command": event.command,
         "kind": ENDS[event.kind],
-        "told": lasted(event.seconds) if took else event.reason,
+        "told": duration(event.seconds) if took else event.reason,
     }
 
 
 def failed(for_staff: bool) -> list[dict]:
     """The newest failed messages of all queues; only the staff may see their arguments and tracebacks."""
     able = [queue for queue in map(queues.__getitem__, queues) if "inspect" in queue.features]
-    found = sorted(picked(able, Filter({})), key=lambda one: failed_at(one[1]), reverse=True)
+    found = [(queue, one) for queue in able for one in messages_of(queue, ["failed"])]
+    found.sort(key=lambda one: one[1].at, reverse=True)
     return [_failed(*one, for_staff) for one in found[:MOST_FAILED]]
 
 
-def _failed(queue, record, for_staff: bool) -> dict:
+def _failed(queue, one, for_staff: bool) -> dict:
     shown = {
-        "id": record.entry.id,
+        "id": one.id,
         "queue": queue.alias,
-        "command": record.entry.command.rpartition(".")[2],
-        "about": description(record.entry),
-        "when": datetime.fromtimestamp(failed_at(record), UTC),
-        "attempts": record.entry.attempts,
-        "reason": last(record.entry, "reason"),
+        "command": one.command.rpartition(".")[2],
+        "about": one.description,
+        "when": datetime.fromtimestamp(one.at, UTC),
+        "attempts": one.attempts,
+        "reason": one.reason,
     }
-    secret = {"call": call_of(queue, record)[0], "traceback": last(record.entry, "traceback")} if for_staff else {}
+    secret = (
+        {"call": call_of(queue, one.entry)[0], "traceback": last_error(one.entry, "traceback")} if for_staff else {}
+    )
     return shown | secret
 
 

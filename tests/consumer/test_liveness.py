@@ -135,7 +135,7 @@ class TestFile:
         fetcher = report | {"parts": [part for part in report["parts"] if part["name"] == "fetcher-default"]}
         assert later(fetcher, 30) == []
         [problem] = later(fetcher, 61)
-        assert re.match(r"fetcher-default has not moved for 1m \d+s \(limit 1m 0s\):", problem)
+        assert re.match(r"fetcher-default has not moved for 1m \d+s \(limit 1m 00s\):", problem)
         assert "hangs.wait(30)" in problem
         assert health.obstacles(fetcher) == ["the store of queue 'default' does not answer"]
 
@@ -273,7 +273,7 @@ class TestSystemd:
         part = {"name": "fetcher-default", "moved": time.monotonic() - 61, "limit": 60.0, "where": ["shop.py:1 in f"]}
         reporter.look(health.SERVING, lambda: {"parts": [part]})
         status, ready = manager.hear()
-        assert re.match(r"STATUS=stuck: fetcher-default has not moved for 1m \d+s \(limit 1m 0s\)$", status)
+        assert re.match(r"STATUS=stuck: fetcher-default has not moved for 1m \d+s \(limit 1m 00s\)$", status)
         assert ready == "READY=1"
 
     def test_the_environment_is_for_one_process(self):

@@ -66,11 +66,11 @@ def logged() -> list[str]:
 def test_each_action_on_messages(queue, boss):
     one, two, three, four, five = failed(1), waiting(delay=600), waiting(), waiting(), waiting()
     acts = (
-        ("requeue", one, {}, READY, "1 message retried."),
-        ("run_now", two, {}, READY, "1 message due now."),
+        ("requeue", one, {}, READY, "1 message requeued."),
+        ("run-now", two, {}, READY, "1 message due now."),
         ("reprioritise", three, {"priority": "7"}, READY, "1 message reprioritised."),
         ("move", four, {"to": "other"}, None, "1 message moved."),
-        ("cancel", five, {}, None, "1 message cancelled, or asked to stop."),
+        ("cancel", five, {}, None, "1 message cancelled or asked to stop."),
         ("remove", two, {}, None, "1 message removed."),
     )
     for name, id, more, state, text in acts:
@@ -103,7 +103,7 @@ def test_what_was_done_before_an_action_fails_is_logged(queue, boss, monkeypatch
     fail_at_the_third_cancel(queue, monkeypatch)
     form = {"action": "cancel", "message": [value(id) for id in ids], "confirmed": "yes"}
     assert boss.post(ROOT + MESSAGES, form).status_code == 503
-    assert logged() == ["2 messages cancelled, or asked to stop; then it failed: nobody there"]
+    assert logged() == ["2 messages cancelled or asked to stop; then it failed: nobody there"]
     assert [(one.action, one.count) for one in operations.actions()] == [("cancel", 2)]
 
 
@@ -114,7 +114,7 @@ def test_all_that_a_filter_selects(queue, boss):
     page = boss.post(ROOT + MESSAGES, fields)
     assert "Retry 3 messages?" in page.content.decode() and "text of the error answer" in page.content.decode()
     assert [state_of(id) for id in ids] == ["failed"] * 3
-    assert post(boss, MESSAGES, **fields) == "3 messages retried."
+    assert post(boss, MESSAGES, **fields) == "3 messages requeued."
     assert [state_of(id) for id in ids] == [READY] * 3
     [action] = operations.actions()
     assert (action.action, action.count, action.what) == (

@@ -41,7 +41,7 @@ def click_on_messages(window: Window):
     ids = {"failed": failed(1), "later": waiting(delay=600), "ready": waiting(), "moved": waiting()}
     window.show(f"message/?id={ids['failed']}", NARROW)
     window.press("Retry")
-    window.told("1 message retried.")
+    window.told("1 message requeued.")
     window.show(f"message/?id={ids['later']}", NARROW)
     window.press("Run now")
     window.told("1 message due now.")
@@ -65,7 +65,7 @@ def click_on_messages(window: Window):
     window.show(f"message/?id={held.entry.id}", NARROW)
     window.press("Cancel")
     window.confirm("Cancel")
-    window.told("1 message cancelled, or asked to stop.")
+    window.told("1 message cancelled or asked to stop.")
     assert state_of(held.entry.id) == RUNNING
     assert "cancelled" in {reason.kind for reason in operations.explain(held.entry.id).reasons}
     queues["default"].complete([held])
@@ -79,19 +79,19 @@ def click_on_lists(window: Window):
         window.run("document.querySelectorAll('input[name=message]')[arguments[0]].click()", number)
     window.fill(action="requeue")
     window.press("Go")
-    window.told("2 messages retried.")
+    window.told("2 messages requeued.")
     assert sorted(state_of(id) for id in ids) == ["failed", READY, READY]
     window.show("messages/?state=ready", NARROW)
     window.run("document.querySelector('[name=which][value=all]').click()")
     window.fill(action="cancel")
     window.press("Go")
     window.confirm("Cancel", "Cancel 2 messages?")
-    window.told("2 messages cancelled, or asked to stop.")
+    window.told("2 messages cancelled or asked to stop.")
     assert len(queues["default"]) == 0
     window.show("failed/", NARROW)
     window.press("Retry all…", "send_receipt")
     window.confirm("Retry", "Retry 1 message?")
-    window.told("1 message retried.")
+    window.told("1 message requeued.")
     assert (len(queues["default"]), len(queues["default"].failed)) == (1, 0)
     queues["default"].clear()
     failed(7)

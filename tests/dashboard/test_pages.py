@@ -184,7 +184,7 @@ def test_failures_are_grouped_and_lead_to_their_messages(queue, boss):
 
 @STORES
 def test_of_many_failures_the_first_and_the_last_are_grouped(queue, boss, monkeypatch):
-    monkeypatch.setattr("djqueue.dashboard.failed.MOST_GROUPED", 4)
+    monkeypatch.setattr("djqueue.dashboard.failed.MOST_LOOKED_AT", 4)
     for name in "aabb":
         fail_one(queue, name)
     assert counted_on(get(boss, "failed/")) == {"a": "2", "b": "2"}
@@ -209,7 +209,8 @@ def test_a_lane_says_what_it_waits_for(queue, boss):
     first, _, asked, _ = [command.enqueue("acc-1").id for command in (ring, ring, ask, ask)]
     run_one(queue), run_one(queue)
     page = get(boss, "lanes/")
-    assert f"retry of its first message, {first}" in text_of(page) and "throttled" in text_of(page)
+    assert "retry of its first message" in text_of(page) and "throttled" in text_of(page)
+    assert first in page
     assert asked not in page
 
 

@@ -24,6 +24,14 @@ from djqueue.backends.base import FEATURES
 from djqueue.checks import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
+from djqueue.operations.consumers import ConsumerRow
+from djqueue.operations.failed import FailedMessage, Group
+from djqueue.operations.history import EndedMessage
+from djqueue.operations.lanes import LaneRow
+from djqueue.operations.messages import Message
+from djqueue.operations.pausing import PauseRow
+from djqueue.operations.reports import columns
+from djqueue.operations.schedules import Schedule
 from djqueue.policies import options
 from djqueue.testing import QueueContract, capture_enqueued
 from tests.backends.contract.toy import ToyQueue
@@ -61,6 +69,9 @@ def names(path: Path, title: str) -> list[str]:
     return [name for row in table(path, title) for name in literals(row[0])]
 
 
+REPORTS = (Message, FailedMessage, Group, EndedMessage, LaneRow, Schedule, PauseRow, ConsumerRow)
+
+
 def switches() -> set[str]:
     own = load_command_class("djqueue", "queue_consumer").create_parser("django-admin", "queue_consumer")
     usual = BaseCommand().create_parser("django-admin", "queue_consumer")
@@ -91,6 +102,11 @@ def test_every_switch_of_queue_errors_is_listed_with_its_verbs():
             listed = told.get(row[1].astext(), set(literals(row[1])))
             assert listed == {verb for verb, switches in own.items() if switch in switches}, switch
     assert set(names(REFERENCE / "commands.rst", "queue_errors")) == set().union(*own.values())
+
+
+def test_every_field_of_a_report_is_listed():
+    rows = [literals(fields) for _, fields in table(REFERENCE / "reports.rst", "Reports as JSON")]
+    assert rows == [[one.name for one in columns(report) if one.is_told] for report in REPORTS]
 
 
 def test_every_option_of_a_command_is_listed():

@@ -64,7 +64,7 @@ def test_actions_on_messages(queue):
     assert (found["count"], found["refused"]) == (0, [{"what": ids[0], "why": "it is ready"}])
     assert error.returncode == 1
     found, error = told("queue_messages", "cancel", "nobody")
-    assert (found["refused"][0]["what"], "Not waiting" in found["refused"][0]["why"]) == ("nobody", True)
+    assert (found["refused"][0]["what"], "it is no message" in found["refused"][0]["why"]) == ("nobody", True)
     assert done("queue_messages", "remove", "--all", "--no-input")[2:] == (3, {"default": 3}, [])
     assert done("queue_messages", "remove", "--all")[2:] == (0, {"default": 0, "mail": 0}, [])
 

@@ -132,7 +132,7 @@ class TestPauses:
         assert [(one["kind"], one["name"], one["why"]) for one in json.loads(run("queue_pause", "--json"))] == [
             ("queue", "mail", "no stamps"),
             ("queue", "default", "no stamps"),
-            ("command", charge.name, ""),
+            ("command", charge.name, None),
         ]
         assert run("queue_resume", "mail") == "Queue mail is resumed"
         assert run("queue_resume", "mail") == "Queue mail was not paused"

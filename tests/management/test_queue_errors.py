@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue import queues
+from djqueue import queues, words
 from djqueue.backends.entries import Entry
 from djqueue.decorators import queue_command
 from djqueue.exceptions import Fail
-from djqueue.management import tables
 from djqueue.messages.failures import with_error
 from djqueue.operations import actions
 from djqueue.registry import registry
@@ -171,7 +170,7 @@ def test_short_ids_are_as_long_as_it_takes(queue):
 def of_a_day(queue, monkeypatch, settings):
     """Messages that failed on two days, in a queue whose clock stands."""
     settings.TIME_ZONE = "Europe/Berlin"
-    monkeypatch.setattr(tables.time, "time", lambda: 1_750_000_100.0)
+    monkeypatch.setattr(words.time, "time", lambda: 1_750_000_100.0)
     for id, command, reason, at in [
         ("aaaa0001", "shop.commands.charge", "ValueError: no paper", 1_749_900_000.0),
         ("aaaa0002", "shop.commands.charge", "ValueError: no paper", 1_750_000_000.0),
@@ -222,7 +221,8 @@ count  command                           exception    first         last      id
     first, lost, _ = run_json("queue_errors", "summary")
     assert first == {
         "command": "shop.commands.charge", "exception": "builtins.ValueError", "count": 2,
-        "first": 1_749_900_000.0, "last": 1_750_000_000.0, "id": "aaaa0002", "reason": "ValueError: no paper",
+        "first": "2025-06-14T11:20:00Z", "last": "2025-06-15T15:06:40Z",
+        "id": "aaaa0002", "reason": "ValueError: no paper",
     }  # fmt: skip
     assert (lost["exception"], lost["reason"]) == (None, "worker died: 3 starts were lost")
     assert len(run_json("queue_errors", "summary", "--exception", "KeyError")) == 1

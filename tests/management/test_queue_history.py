@@ -13,6 +13,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.history import STATUSES, Ended
 from djqueue.running.settle import settle
 from tests.backends.contract.toy import ToyQueue
+from tests.management.test_operator_commands import epoch
 
 pytestmark = pytest.mark.backends("memory", "redis")
 MEMORY = pytest.mark.backends("memory")
@@ -75,7 +76,7 @@ def test_the_newest_are_shown_first_with_all_that_is_known(queue, ended):
         "seconds": 1.5,
         "error": "OSError",
     }
-    assert one["enqueued"] <= one["ended"] == pytest.approx(one["began"] + 1.5)
+    assert epoch(one["enqueued"]) <= epoch(one["ended"]) == pytest.approx(epoch(one["began"]) + 1.5)
     assert one["call"] is one["value"] is None
 
 

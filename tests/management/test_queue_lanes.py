@@ -72,7 +72,7 @@ def test_json_has_all_that_is_known(queue):
     [lane] = run_json("queue_lanes")
     assert lane == {
         "name": "shut", "queue": "default", "state": "paused", "waiting": 1, "in_flight": 0, "opens": None,
-        "paused_reason": "no paper", "parent": "", "capped": None,
+        "paused_reason": "no paper", "parent": None, "capped": None,
     }  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def test_what_is_done_with_one_message_is_done_in_the_store_and_recorded(ids, qu
     done = [(one.action, one.what, one.count) for one in reversed(operations.actions(limit=5))]
     assert done == [
         ("run now", ids["delayed"], 1), ("reprioritise to 9", ids["delayed"], 1), ("requeue", ids["failed"], 1),
-        ("remove", ids["failed"], 1), ("cancel", "messages", 2),
+        ("remove", ids["failed"], 1), ("cancel", f"{ids['delayed']} {ids['running']}", 2),
     ]  # fmt: skip
 
 
@@ -172,13 +172,13 @@ def test_before_a_filter_changes_messages_it_is_asked(queue, monkeypatch):
     assert run(*by_filter, "--dry-run") == "20 would be removed: 20 in default\n"
     asked = answering(monkeypatch, "no")
     assert run(*by_filter) == "Nothing is changed.\n"
-    assert asked == ["20 messages would be removed: 20 in default. Type 'yes' to continue, or 'no' to stop here: "]
+    assert asked == ["20 messages will be removed: 20 in default. Type 'yes' to continue, or 'no' to stop here: "]
     assert len(queue) == 21
     monkeypatch.setattr(messages, "CHUNK", 7)
     answering(monkeypatch, "yes")
     assert run(*by_filter) == "20 removed\n"
     assert len(queue) == 1
-    assert run(*by_filter) == "0 would be removed\n"
+    assert run(*by_filter) == "0 removed: no message matches --command 'send_receipt'\n"
     assert run("queue_messages", "cancel", "--all", "--no-input") == "1 cancelled or asked to stop\n"
     assert [(one.what, one.count) for one in operations.actions(limit=2)] == [
         ("all that is ready or delayed or running", 1), ("--command 'send_receipt'", 20),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -15,34 +13,17 @@ from djqueue import operations
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import QueueError
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    chosen,
-    cut,
-    cut_middle,
-    cut_start,
-    duration,
-    full_moment,
-    number,
-    of_each,
-    printable,
-    table,
-    told,
-    width_of,
-)
-from djqueue.running.consumers import ConsumerRecord
+from djqueue.management.tables import report, width_of
+from djqueue.operations.clocks import Clocks
+from djqueue.operations.consumers import ConsumerRow
+from djqueue.operations.queues import asking_stores, chosen, of_each
+from djqueue.operations.reports import as_json
+from djqueue.running.consumers import GONE, ConsumerRecord
 from djqueue.running.shared import shared_stores
-from djqueue.utils import counted, short_names
+from djqueue.words import NONE, counted, full_moment, printable
 
-HEAD = ("consumer", "state", "busy", "runs", "for", "ran", "MiB", "release", "djqueue", "up", "seen", "queues")
-RIGHT = ("busy", "for", "ran", "MiB", "up", "seen")
-RELEASE = 12
-"""Characters of a release in the table."""
-SPARABLE = ("MiB", "ran", "release", "djqueue", "up")
+SPARABLE = ("memory", "ran", "release", "version", "up")
 """What a narrow terminal does not show, in this order; --show does."""
-CUTS = {"consumer": cut_middle, "runs": cut_start, "queues": cut_middle}
-ROLES = {"gone": "ERROR", "quiet": "WARNING", "stopping": "WARNING"}
 ORDERS = {
     "quiet": (operations.quiet, "claims nothing more"),
     "resume": (operations.resume_consumer, "claims again"),
@@ -72,7 +53,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add("--json", action="store_true", help="as JSON: what was done, or a list, with times in epoch seconds")
+        add("--json", action="store_true", help="as JSON: what was done, or a list, with times in UTC")
         verbs = parser.add_mutually_exclusive_group()
         verb = verbs.add_argument
         verb("--show", metavar="NAME", help="all that is known of one consumer: its name, or a part that no other has")
@@ -86,7 +67,7 @@ class Command(OperatorCommand):
         for verb, (order, said) in ORDERS.items():
             if options[verb] is not None:
                 with self.outcome(verb, [options[verb]]) as outcome:
-                    with told():
+                    with asking_stores():
                         outcome.what = [order(options[verb])]
                     outcome.did(what=outcome.what)
                     return self.say(f"{printable(outcome.what[0])} {said}")
@@ -96,31 +77,26 @@ class Command(OperatorCommand):
         found = sorted(each.values(), key=lambda one: (one.host, one.pid))
         if options["show"] is not None:
             return self._show(found, options["show"], options["json"], failures)
-        if options["json"]:
-            self.stdout.write(json.dumps([asdict(one) for one in found]))
-        elif found or not failures:
-            times, _ = of_each(stores, lambda queue: [queue.store.shared.now()])
-            self._list(found, times[0] if times else time.time())
-            if unheard := ", ".join(queue.alias for queue in queues if not _is_heard_of(queue)):
+        if options["json"] or found or not failures:
+            self._list(found, Clocks())
+            unheard = ", ".join(queue.alias for queue in queues if not _is_heard_of(queue))
+            if unheard and not options["json"]:
                 text = "Consumers of queues in memory, or without a store, are not heard of in other processes: "
                 self.stderr.write(text + unheard)
         if failures:
             raise CommandError("\n".join(failures))
 
-    def _list(self, found: Sequence[ConsumerRecord], now: float) -> None:
-        if not found:
-            return self.stdout.write("There is no consumer: manage.py queue_consumer starts one.")
-        rows, width = _rows(found, now), width_of(self.stdout)
-        without = _left_out(found, rows, width)
-        form: Any = {"cuts": CUTS, "without": without, "spared": "consumer", "width": width}
-        self.stdout.write(table(HEAD, rows, RIGHT, paint=self.paint, **form))
+    def _list(self, found: Sequence[ConsumerRecord], clocks: Clocks) -> None:
+        rows = [ConsumerRow.of(one) for one in found]
+        none = "There is no consumer: manage.py queue_consumer starts one."
+        self.write_report(rows, none, clocks=clocks, without=_left_out(rows, clocks, width_of(self.stdout)))
 
-    def _show(self, found: Sequence[ConsumerRecord], part: str, as_json: bool, failures: Sequence[str]) -> None:
+    def _show(self, found: Sequence[ConsumerRecord], part: str, is_json: bool, failures: Sequence[str]) -> None:
         try:
             [one] = [one for one in found if one.name == operations.named(part, found)]
         except QueueError as error:  # a store that cannot be asked may know it
             raise CommandError("\n".join([str(error), *failures])) from error
-        self.stdout.write(json.dumps(asdict(one)) if as_json else self._page(one))
+        self.stdout.write(json.dumps(as_json(ConsumerRow.of(one))) if is_json else self._page(one))
 
     def _page(self, one: ConsumerRecord) -> str:
         coroutines = f", {counted(one.coroutines, 'coroutine')}" if one.coroutines else ""
@@ -141,43 +117,20 @@ class Command(OperatorCommand):
             "runs": counted(one.busy, "message"),
         }
         known = [self.paint(f"{title:10}", "MIGRATE_LABEL") + printable(value) for title, value in lines.items()]
-        runs = [[printable(run.id), printable(run.command), duration(one.at - run.since)] for run in one.running]
-        shown = table(("id", "command", "for"), runs, ("for",), paint=self.paint) if runs else ""
+        runs = ConsumerRow.of(one).running
+        shown = report(runs, full_ids=True, paint=self.paint) if runs else ""
         return "\n".join([*known, *(["", shown] if shown else [])])
 
 
-def _left_out(found: Sequence[ConsumerRecord], rows: list[list[str]], width: int | None) -> list[str]:
+def _left_out(rows: Sequence[ConsumerRow], clocks: Clocks, width: int | None) -> list[str]:
     """The columns that say nothing here, and on a narrow terminal those that one can do without."""
-    without = [] if any(one.release for one in found) else ["release"]
-    without += ["djqueue"] if len({one.version for one in found}) == 1 else []
-    without += ["seen"] if all(one.is_alive for one in found) else []
+    without = ["version"] if len({one.version for one in rows}) == 1 else []
+    without += ["at"] if all(one.state != GONE for one in rows) else []
     for name in SPARABLE:
-        if width and max(map(len, table(HEAD, rows, without=without).splitlines())) > width:
+        if width and rows and max(map(len, report(rows, clocks=clocks, without=without).splitlines())) > width:
             without.append(name)
     return without
 
 
 def _is_heard_of(queue: BaseQueue) -> bool:
     return any(not shared.store.is_local for shared in shared_stores([queue]))
-
-
-def _rows(found: Sequence[ConsumerRecord], now: float) -> list[list[str]]:
-    """The cells below :data:`HEAD`, at a moment by the clock of the store."""
-    names = short_names({run.command for one in found for run in one.running})
-    return [
-        [
-            Cell.of(printable(one.name), "SQL_KEYWORD"),
-            Cell.of(one.state, ROLES.get(one.state, "")),
-            f"{number(one.busy)}/{number(one.threads + one.coroutines)}",
-            printable(names[one.running[0].command]) if one.running else NONE,
-            duration(one.at - one.running[0].since) if one.running else NONE,
-            number(one.ran),
-            f"{one.memory:,.0f}",
-            cut(one.release, RELEASE) or NONE,
-            printable(one.version) or NONE,
-            duration(one.at - one.started),
-            f"{duration(max(0.0, now - one.at))} ago",
-            printable(", ".join(one.queues)),
-        ]
-        for one in found
-    ]

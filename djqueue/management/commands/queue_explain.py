@@ -12,12 +12,14 @@ from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
-from djqueue.management.selecting import not_one
-from djqueue.management.tables import asking, chosen, number, of_each, printable, width_of
-from djqueue.operations import messages
+from djqueue.management.tables import width_of
 from djqueue.operations.explaining import UNKNOWN, Explanation, as_object, explain, explain_message, explain_queue
+from djqueue.operations.finding import Found, find, unclear
+from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.queues import asking, chosen, of_each
 from djqueue.utils import nearest
 from djqueue.wiring import queues as all_queues
+from djqueue.words import number, printable
 
 
 class Command(OperatorCommand):
@@ -83,9 +85,9 @@ def _bound(queues: Sequence[BaseQueue]) -> str:
     """Says that there are more messages than are looked at for a part of an id; "" if there are not."""
     stats, _ = of_each(queues, lambda queue: [queue.stats()])
     most = max((count or 0 for one in stats for count in (one.ready, one.delayed, one.leased, one.failed)), default=0)
-    if most <= messages.MOST_LOOKED_AT:
+    if most <= MOST_LOOKED_AT:
         return ""
-    seen = number(messages.MOST_LOOKED_AT)
+    seen = number(MOST_LOOKED_AT)
     return f". For a part of an id the first {seen} messages of each state are looked at: give the whole id"
 
 
@@ -104,7 +106,8 @@ def _message(queues: list[BaseQueue], id: str) -> Explanation:
     explained = explain(id, queues)
     if explained.state != UNKNOWN:
         return explained
-    found, _ = of_each(visible.values(), lambda queue: messages.found_by([queue], [id])[id])
+    several, _ = of_each(visible.values(), lambda queue: [find([queue], [id])])
+    found = [one for each in several for one in each.matches[id]]
     if len(found) > 1:
-        raise not_one(queues, {id: found})
+        raise unclear(queues, Found({id: found}, all(each.are_all for each in several)))
     return explain_message(visible[found[0].queue], found[0]) if found else explained

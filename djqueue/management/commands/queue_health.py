@@ -13,10 +13,12 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from djqueue import operations
+from djqueue.exceptions import InvalidQueueError
+from djqueue.management.arguments import limit, span
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import chosen, limit, printable, span, told
 from djqueue.operations.health import GONE_LATELY, LEVELS, OK, UNKNOWN, Limit
-from djqueue.utils import counted
+from djqueue.operations.queues import asking_stores, chosen
+from djqueue.words import counted, printable
 
 ROLES = {"warning": "WARNING", "critical": "ERROR", "unknown": "ERROR", "ok": "SUCCESS"}
 
@@ -66,10 +68,10 @@ class Command(OperatorCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             aliases = [queue.alias for queue in chosen(options["queues"])]
-        except CommandError as error:
+        except InvalidQueueError as error:
             raise CommandError(str(error), returncode=UNKNOWN) from error
         limits = {name: options[name] for name in ("backlog", "age", "failed", "error_rate")}
-        with told():
+        with asking_stores():
             found = operations.health(aliases, least_consumers=options["consumers"], gone_for=options["gone"], **limits)
         worst = max((one.level for one in found), default=OK)
         if options["json"]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentParser
+from collections.abc import Iterator
 from datetime import datetime
 from heapq import merge
 from itertools import islice
@@ -15,33 +14,18 @@ from django.utils.dateparse import parse_datetime
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.history import bounds
-from djqueue.logs import lasted
+from djqueue.management.arguments import add_filters, argument, limit
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    able,
-    asking,
-    chosen,
-    cut,
-    cut_start,
-    limit,
-    moment,
-    number,
-    printable,
-    span,
-    table,
-    width_of,
-)
-from djqueue.operations.failed import AN_ID, LEAST_PART, add_filter, is_named, is_part, short_ids
-from djqueue.operations.history import Row, ended_messages
-from djqueue.running.history import STATUSES, Ended, read
-from djqueue.utils import short_names
+from djqueue.operations.filters import ENQUEUED, is_named
+from djqueue.operations.finding import AN_ID, LEAST_PART
+from djqueue.operations.history import EndedMessage, Row, ended_messages
+from djqueue.operations.paging import is_part
+from djqueue.operations.queues import asking, chosen, with_feature
+from djqueue.running.history import STATUSES, read
+from djqueue.words import parse_span
 
-HEAD = ("id", "queue", "command", "status", "ended", "ran", "attempts", "consumer", "error")
 LATE = 3600.0
 """Seconds by which a message may have been settled after its end, as its store was away: records come in that order."""
-ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
 
 
 class Command(OperatorCommand):
@@ -60,39 +44,28 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add_filter(parser, "command")
-        add_filter(parser, "exception")
+        add_filters(parser, ENQUEUED, ("command", "exception"))
         add("--status", action="append", choices=STATUSES, help="only what ended so; may be repeated")
         since = "only what ended since: 90s, 30m, 12h, 7d or 4w ago, or a date and time"
         add("--since", "--newer", type=_since, metavar="WHEN", help=since)
         add("--id", metavar="ID", help=f"only this message: {AN_ID}")
         add("--limit", type=limit, default=50, help="show this many at most (default: %(default)s)")
-        add("--json", action="store_true", help="a list of objects, with whole ids and times in epoch seconds")
+        add("--json", action="store_true", help="a list of objects, with whole ids and times in UTC")
         add("--full-ids", action="store_true", help="whole ids, instead of their ends")
 
     def handle(self, *args: Any, **options: Any) -> None:
         refusal = "{} keeps no history: its backend cannot."
-        queues, others = able(chosen(options["queues"]), "history", refusal, asked_for=bool(options["queues"]))
+        queues, others = with_feature(chosen(options["queues"]), "history", refusal, asked_for=bool(options["queues"]))
         if others:
             self.stderr.write(f"Left out, as their backends keep no history: {others}.")
         most = options["limit"]
         rows = merge(*(_selected(queue, options) for queue in queues), key=lambda row: -row.ended.ended)
         found = list(islice(rows, most + 1))
-        if options["json"]:
-            self.stdout.write(json.dumps([_object(row) for row in found[:most]]))
-        elif found:
-            self._table(found[:most], options["full_ids"], several=len(queues) > 1)
-            if len(found) > most:
-                self.stdout.write("… and more: see --limit")
-        else:
-            self.stdout.write(_nothing(options["id"]))
-
-    def _table(self, rows: Sequence[Row], full_ids: bool, several: bool) -> None:
-        without = () if several else ("queue",)
-        cuts = {"error": cut, "command": cut_start, "consumer": cut_start}
-        right, width = ("ran", "attempts"), width_of(self.stdout)
-        cells = _cells(rows, full_ids)
-        self.stdout.write(table(HEAD, cells, right, without=without, cuts=cuts, width=width, paint=self.paint))
+        without = () if len(queues) > 1 else ("queue",)
+        shown = [EndedMessage.of(row) for row in found[:most]]
+        self.write_report(shown, _nothing(options["id"]), without=without, full_ids=options["full_ids"])
+        if len(found) > most:
+            self.say("… and more: see --limit")
 
 
 def _selected(queue: BaseQueue, options: dict[str, Any]) -> Iterator[Row]:
@@ -128,10 +101,11 @@ def _is_wanted(row: Row, options: dict[str, Any]) -> bool:
         row.ended.status in (options["status"] or STATUSES)
         and (not command or is_named(row.ended.command, command))
         and (not exception or is_named(row.ended.error, exception))
-        and (not part or row.id == part or is_part(part, row.id))
+        and (not part or row.id == part or (len(part) >= LEAST_PART and is_part(part, row.id)))
     )
 
 
+@argument
 def _since(text: str) -> float | datetime:
     """Seconds ago, or a moment, in Django's time zone unless it has one."""
     try:
@@ -141,36 +115,6 @@ def _since(text: str) -> float | datetime:
     if when is not None:
         return timezone.make_aware(when) if timezone.is_naive(when) else when
     try:
-        return span(text)
-    except ArgumentTypeError as error:
-        raise ArgumentTypeError(f"{error} Or a date and time, as in 2030-01-31T12:00.") from None
-
-
-def _cells(rows: Sequence[Row], full_ids: bool) -> list[list[str]]:
-    ids = short_ids([row.id for row in rows], full_ids)
-    names = short_names({row.ended.command for row in rows})
-    return [
-        [
-            Cell.of(printable(ids[row.id]), "SQL_KEYWORD"),
-            printable(row.queue.alias),
-            names[row.ended.command] or NONE,
-            Cell.of(row.ended.status, ROLES.get(row.ended.status, "")),
-            moment(row.ended.ended),
-            lasted(row.ended.seconds) if row.ended.seconds else NONE,
-            number(row.ended.attempts),
-            row.ended.worker or NONE,
-            _about(row.ended) or NONE,
-        ]
-        for row in rows
-    ]
-
-
-def _about(ended: Ended) -> str:
-    returned = f"returned {ended.value}" if ended.value else ""
-    return " · ".join(filter(None, (ended.error, ended.call, returned)))
-
-
-def _object(row: Row) -> dict[str, Any]:
-    """A line for JSON."""
-    told = {"consumer" if name == "worker" else name: one for name, one in row.ended._asdict().items()}
-    return {"id": row.id, "queue": row.queue.alias} | {name: None if one == "" else one for name, one in told.items()}
+        return parse_span(text)
+    except ValueError as error:
+        raise ValueError(f"{error} Or a date and time, as in 2030-01-31T12:00.") from None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from dataclasses import asdict
 from itertools import islice
 from math import inf
 from typing import Any
@@ -16,29 +14,12 @@ from django.core.management.base import CommandError
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import Entry
-from djqueue.management.base import OperatorCommand, asks
-from djqueue.management.outcomes import REFUSED
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    able,
-    asking,
-    chosen,
-    count,
-    cut,
-    cut_start,
-    duration,
-    limit,
-    number,
-    of_each,
-    printable,
-    table,
-    width_of,
-)
+from djqueue.management.arguments import add_asking, limit
+from djqueue.management.base import OperatorCommand
+from djqueue.management.tables import LONGEST_TEXT, report, width_of
 from djqueue.operations.lanes import (
-    BUSY,
-    PAUSED,
-    Lane,
+    MOST_LANES,
+    LaneRow,
     head_of,
     is_held,
     lanes_of,
@@ -47,17 +28,15 @@ from djqueue.operations.lanes import (
     resume_lane,
     skip_lane,
 )
+from djqueue.operations.outcomes import REFUSED
+from djqueue.operations.queues import asking, chosen, of_each, with_feature
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import ThrottledQueue
 from djqueue.utils import nearest
+from djqueue.words import age, cut, printable
 
-HEAD = ("lane", "queue", "state", "waiting", "running", "ready in", "reason")
-LONGEST_WHY = 200
-MOST_LOOKED_AT = 1000
-"""Lanes among which the name that was meant is looked for."""
 MOST_REASONS = 5
 """Reasons that are said below a table which is too narrow for them."""
-ROLES = {PAUSED: "ERROR", BUSY: "WARNING"}
 
 
 class Command(OperatorCommand):
@@ -94,7 +73,7 @@ class Command(OperatorCommand):
         verbs.add_argument("--resume", metavar="NAME", help="let this lane go on, which is paused or held for a time")
         help = "cancel the first message of this lane, and let the lane go on; it asks first"
         verbs.add_argument("--skip", metavar="NAME", help=help)
-        asks(parser, "a message is cancelled")
+        add_asking(parser, "a message is cancelled")
         add("--reason", metavar="TEXT", help="with --pause: what the table will say of it")
         add("--force", action="store_true", help="with --pause: also if no lane and no command has this name")
 
@@ -104,7 +83,7 @@ class Command(OperatorCommand):
         if options["force"] and options["pause"] is None:
             raise CommandError("--force pauses a lane that is not known: give --pause NAME too.", returncode=2)
         refusal = "There are no lanes to look at in {}: its backend has none of its own."
-        queues, _ = able(chosen(options["queues"]), "lanes", refusal, asked_for=bool(options["queues"]))
+        queues, _ = with_feature(chosen(options["queues"]), "lanes", refusal, asked_for=bool(options["queues"]))
         if options["pause"] is not None:
             self._pause(queues, options["pause"], options["reason"], options["force"])
         elif options["resume"] is not None:
@@ -116,31 +95,22 @@ class Command(OperatorCommand):
 
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
         found, failures = of_each(queues, lambda queue: islice(lanes_of(queue), most + 1))
-        if as_json:
-            self.stdout.write(json.dumps([_object(one) for one in found[:most]]))
-        else:
+        if not as_json:
             throttled, more = of_each(queues, lambda queue: filter(None, [_throttle(queue)]))
             failures = [*dict.fromkeys([*failures, *more])]
-            self._table(queues, found, most, throttled, is_whole=not failures)
+            for line in throttled:
+                self.stdout.write(line)
+        rows, without = [LaneRow.of(one) for one in found[:most]], () if len(queues) > 1 else ("queue",)
+        if as_json or not rows:
+            self.write_report(rows, "" if failures else "No lane holds or remembers anything.")
+        else:
+            width = width_of(self.stdout)
+            shown = report(rows, without=without, width=width, paint=self.paint)
+            self.stdout.write("\n".join([shown, *_cut_reasons(rows, shown, width)]))
+        if len(found) > most:
+            self.say("… and more: see --limit")
         if failures:
             raise CommandError("\n".join(failures))
-
-    def _table(
-        self, queues: list[BaseQueue], found: list[Lane], most: int, throttled: list[str], is_whole: bool
-    ) -> None:
-        for line in throttled:
-            self.stdout.write(line)
-        if found:
-            rows = [_row(one) for one in found[:most]]
-            without = () if len(queues) > 1 else ("queue",)
-            form: Any = {"cuts": {"lane": cut_start, "reason": cut}, "spared": "lane", "width": width_of(self.stdout)}
-            right = ("waiting", "running")
-            shown = table(HEAD, rows, right, without=without, paint=self.paint, **form)
-            self.stdout.write("\n".join([shown, *_cut_reasons(rows, shown, form["width"])]))
-            if len(found) > most:
-                self.stdout.write("… and more: see --limit")
-        elif is_whole:
-            self.stdout.write("No lane holds or remembers anything.")
 
     def _pause(self, queues: list[BaseQueue], name: str, reason: str | None, force: bool) -> None:
         if len(queues) > 1:
@@ -202,7 +172,7 @@ def _throttle(queue: BaseQueue) -> str:
     if not isinstance(queue, ThrottledQueue):
         return ""
     grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
-    opens = f", ready in {duration(grant.retry_after)}" if grant.retry_after < inf else ""
+    opens = f", ready in {age(grant.retry_after)}" if grant.retry_after < inf else ""
     now = f"{grant.reason}{opens}" if grant.reason else "ready"
     said = "" if grant.window == queue.rate_limit.window else f" (its settings say {queue.rate_limit.window})"
     return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
@@ -213,7 +183,7 @@ def _unknown(queue: BaseQueue, name: str) -> str:
     with asking(queue):
         if queue.lane(name) is not None:
             return ""
-        lanes = [lane.name for lane in islice(records(queue), MOST_LOOKED_AT)]
+        lanes = [lane.name for lane in islice(records(queue), MOST_LANES)]
     prefix = conf.get("QUEUE_LANE_PREFIX")
     known = [lane for command in registry for lane in _lanes_of(command, prefix)]
     if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):
@@ -266,25 +236,8 @@ def _resume_in(queue: BaseQueue, name: str) -> bool:
         return resume_lane(queue, name)
 
 
-def _row(shown: Lane) -> list[str]:
-    queue, lane, state, opens = shown
-    wait = NONE if opens is None else duration(max(0.0, opens))
-    names = [printable(lane.name), printable(queue.alias)]
-    counts = [count(lane.waiting, lane.capped), number(lane.in_flight)]
-    why = cut(lane.paused_reason or NONE, LONGEST_WHY)
-    return [*names, Cell.of(state, ROLES.get(state, "")), *counts, wait, why]
-
-
-def _cut_reasons(rows: list[list[str]], shown: str, width: int | None) -> Iterator[str]:
+def _cut_reasons(rows: list[LaneRow], shown: str, width: int | None) -> Iterator[str]:
     """The reasons of pauses that a narrow table had to cut, each with the first lane that has it."""
-    lanes = {row[-1]: row[0] for row in reversed(rows) if row[-1] not in shown}
+    lanes = {row.paused_reason: row.name for row in reversed(rows) if cut(row.paused_reason, LONGEST_TEXT) not in shown}
     for reason, lane in islice(reversed(lanes.items()), MOST_REASONS):
-        yield "\n" + textwrap.fill(f"{lane}: {reason}", width or 0, subsequent_indent="  ")
-
-
-def _object(shown: Lane) -> dict:
-    """What is known of a lane, for JSON."""
-    queue, lane, state, opens = shown
-    known = asdict(lane) | {"queue": queue.alias, "state": state, "opens": None if opens is None else lane.opens}
-    del known["cursor"], known["gate"]
-    return known
+        yield "\n" + textwrap.fill(printable(f"{lane}: {reason}"), width or 0, subsequent_indent="  ")

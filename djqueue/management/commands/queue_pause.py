@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
 from djqueue import operations
+from djqueue.management.arguments import span
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    chosen,
-    cut,
-    cut_start,
-    moment,
-    of_each,
-    printable,
-    span,
-    table,
-    told,
-    width_of,
-)
-from djqueue.operations.pausing import each_once
-from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE, Pause
-
-HEAD = ("paused", "name", "queue", "by", "since", "until", "why")
+from djqueue.operations.pausing import PauseRow, each_once
+from djqueue.operations.queues import asking_stores, chosen, of_each
+from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE
+from djqueue.words import printable
 
 
 class Command(OperatorCommand):
@@ -64,12 +49,12 @@ class Command(OperatorCommand):
         if options["lane"] is not None:
             return self._pause_lane(options)
         if not wanted:
-            return self._list(options["queue"], options["json"])
+            return self._list(options["queue"])
         _refuse_local(options["queues"] or ([options["queue"]] if options["queue"] else None))
         how = {"why": options["reason"], "for_": options["for_"], "force": options["force"]}
         with self.outcome("pause", (f"{kind} {name}" for kind, name in wanted)) as outcome:
             for kind, name in wanted:
-                with told():
+                with asking_stores():
                     is_new = operations.pause(kind, name, options["queue"], **how)
                 if is_new:
                     outcome.did(what=[f"{kind} {name}"])
@@ -83,16 +68,10 @@ class Command(OperatorCommand):
         force = ["--force"] if options["force"] else []
         change_lane(self, options, "--pause", [f"--reason={options['reason']}", *force])
 
-    def _list(self, alias: str | None, as_json: bool) -> None:
+    def _list(self, alias: str | None) -> None:
         listed, failures = of_each(chosen([alias] if alias else None), lambda queue: operations.pauses([queue.alias]))
-        found = each_once(listed)
-        if as_json:
-            self.stdout.write(json.dumps([asdict(one) for one in found]))
-        elif found:
-            cuts, width = {"why": cut, "name": cut_start, "by": cut}, width_of(self.stdout)
-            self.stdout.write(table(HEAD, map(_row, found), cuts=cuts, spared="name", width=width, paint=self.paint))
-        elif not failures:
-            self.stdout.write("Nothing is paused. queue_lanes shows lanes that are.")
+        none = "" if failures else "Nothing is paused. queue_lanes shows lanes that are."
+        self.write_report([PauseRow.of(one) for one in each_once(listed)], none)
         if failures:
             raise CommandError("\n".join(failures))
 
@@ -131,15 +110,3 @@ def _refuse_local(aliases: list[str] | None) -> None:
         names = ", ".join(queue.alias for queue in queues)
         text = f"Only the process of their consumer sees what is in memory ({names})"
         raise CommandError(f"{text}: call djqueue.operations.pause() there.", returncode=2)
-
-
-def _row(one: Pause) -> list[str]:
-    return [
-        one.kind,
-        Cell.of(printable(one.name), "SQL_KEYWORD"),
-        printable(one.queue) or ("" if one.kind == QUEUE else "all"),
-        printable(one.by),
-        moment(one.since),
-        moment(one.until) if one.until else NONE,
-        printable(one.why) or NONE,
-    ]

@@ -9,10 +9,12 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
-from djqueue.management.base import OperatorCommand, asks, tells
-from djqueue.management.outcomes import REFUSED
-from djqueue.management.tables import asking, chosen, count, number
+from djqueue.management.arguments import add_asking, add_json
+from djqueue.management.base import OperatorCommand
 from djqueue.operations import purging
+from djqueue.operations.outcomes import REFUSED
+from djqueue.operations.queues import asking, chosen
+from djqueue.words import count, number
 
 
 class Command(OperatorCommand):
@@ -30,8 +32,8 @@ class Command(OperatorCommand):
         help = "the same; may be repeated"
         parser.add_argument("-q", "--queue", action="append", dest="more", default=[], metavar="ALIAS", help=help)
         parser.add_argument("--failed", action="store_true", help="delete what has failed instead")
-        asks(parser, "messages are deleted")
-        tells(parser)
+        add_asking(parser, "messages are deleted")
+        add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = [*options["queues"], *options["more"]]

@@ -9,9 +9,11 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from djqueue import operations
-from djqueue.management.base import OperatorCommand, tells
+from djqueue.management.arguments import add_json
+from djqueue.management.base import OperatorCommand
 from djqueue.management.commands.queue_pause import add_what, change_lane, what
-from djqueue.management.tables import printable, told
+from djqueue.operations.queues import asking_stores
+from djqueue.words import printable
 
 
 class Command(OperatorCommand):
@@ -26,7 +28,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_what(parser)
         parser.add_argument("--all", action="store_true", help="all that is paused, but lanes")
-        tells(parser)
+        add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = [(kind, name, options["queue"]) for kind, name in what(options)]
@@ -35,7 +37,7 @@ class Command(OperatorCommand):
         if options["lane"] is not None:
             return change_lane(self, options, "--resume")
         if options["all"]:
-            with told():
+            with asking_stores():
                 wanted = [(one.kind, one.name, one.queue or None) for one in operations.pauses()]
             if not wanted:
                 self.say("Nothing is paused. queue_lanes shows lanes that are.")
@@ -44,7 +46,7 @@ class Command(OperatorCommand):
     def _resume(self, wanted: Sequence[tuple[str, str, str | None]]) -> None:
         with self.outcome("resume", (f"{kind} {name}" for kind, name, _ in wanted)) as outcome:
             for kind, name, queue in wanted:
-                with told():
+                with asking_stores():
                     was_paused = operations.resume(kind, name, queue)
                 if was_paused:
                     outcome.did(what=[f"{kind} {name}"])

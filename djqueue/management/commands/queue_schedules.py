@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    chosen,
-    cut,
-    cut_start,
-    moment,
-    of_each,
-    paused,
-    printable,
-    table,
-    told,
-    width_of,
-)
+from djqueue.operations.queues import asking_stores, chosen, of_each
 from djqueue.operations.schedules import Schedule, remove, run_now, schedules
-from djqueue.utils import short_names
-
-HEAD = ("schedule", "queue", "command", "timetable", "next", "last", "paused")
-ROLES = {"failed": "ERROR", "expired": "WARNING", "discarded": "WARNING", "cancelled": "WARNING"}
+from djqueue.words import printable
 
 
 class Command(OperatorCommand):
@@ -47,7 +29,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add("--json", action="store_true", help="as JSON: what was done, or a list, with times in epoch seconds")
+        add("--json", action="store_true", help="as JSON: what was done, or a list, with times in UTC")
         verbs = parser.add_mutually_exclusive_group()
         verbs.add_argument("--run", metavar="NAME", help="send its call now, beside its ticks")
         verbs.add_argument("--remove", metavar="NAME", help="remove a schedule that was made at run time")
@@ -58,11 +40,11 @@ class Command(OperatorCommand):
         elif options["remove"] is not None:
             self._remove(options["remove"])
         else:
-            self._list(chosen(options["queues"]), options["json"])
+            self._list(chosen(options["queues"]))
 
     def _run(self, name: str) -> None:
         with self.outcome("run schedule", [name]) as outcome:
-            with told():
+            with asking_stores():
                 result = run_now(name)
             outcome.did(1, result.queue_name, [name])
             outcome.more = {"id": result.id}
@@ -70,44 +52,21 @@ class Command(OperatorCommand):
 
     def _remove(self, name: str) -> None:
         with self.outcome("remove schedule", [name]) as outcome:
-            with told():
+            with asking_stores():
                 removed = remove(name)
             if not removed:
                 raise CommandError(f"There is no schedule {name!r} that was made at run time.")
             outcome.did(what=[name])
             self.say(f"{printable(name)} is removed")
 
-    def _list(self, queues: list[BaseQueue], as_json: bool) -> None:
+    def _list(self, queues: list[BaseQueue]) -> None:
         found, failures = of_each(queues, lambda queue: schedules([queue]))
-        if as_json:
-            self.stdout.write(json.dumps([asdict(one) | {"outcome": one.outcome or None} for one in found]))
-        elif found:
-            says = {
-                "queue": len(queues) > 1,
-                "command": any(one.made for one in found),
-                "paused": any(one.pause for one in found),
-            }
-            without = [name for name, is_said in says.items() if not is_said]
-            cuts = {"schedule": cut_start, "command": cut_start, "timetable": cut, "paused": cut}
-            form: Any = {"cuts": cuts, "spared": "schedule", "width": width_of(self.stdout)}
-            self.stdout.write(table(HEAD, _rows(found), without=without, paint=self.paint, **form))
-        elif not failures:
-            self.stdout.write("There are no schedules.")
+        self.write_report(found, "" if failures else "There are no schedules.", without=_left_out(queues, found))
         if failures:
             raise CommandError("\n".join(failures))
 
 
-def _rows(found: Sequence[Schedule]) -> list[list[str]]:
-    names = short_names({name for one in found for name in ([one.command] if one.made else [one.name])})
-    return [
-        [
-            Cell.of(printable(one.name if one.made else names[one.name]), "SQL_KEYWORD"),
-            printable(one.queue),
-            names[one.command] if one.made else NONE,
-            printable(one.timetable),
-            moment(one.next),
-            Cell.of(f"{moment(one.last)} {one.outcome}".rstrip(), ROLES.get(one.outcome, "")),
-            paused(one.pause),
-        ]
-        for one in found
-    ]
+def _left_out(queues: Sequence[BaseQueue], found: Sequence[Schedule]) -> list[str]:
+    """The columns that say nothing here: a periodic command is its own schedule."""
+    says = {"queue": len(queues) > 1, "command": any(one.made for one in found)}
+    return ["origin", "zone", "missed", *(name for name, is_said in says.items() if not is_said)]

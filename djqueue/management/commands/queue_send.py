@@ -11,9 +11,10 @@ from django.core.management.base import CommandError
 from djqueue.enqueueing.command import Command as QueuedCommand
 from djqueue.enqueueing.command import as_command
 from djqueue.exceptions import InvalidQueueError, QueueError, UnknownCommand
-from djqueue.management.base import OperatorCommand, tells
-from djqueue.management.outcomes import Outcome
+from djqueue.management.arguments import add_json
+from djqueue.management.base import OperatorCommand
 from djqueue.operations.actions import record
+from djqueue.operations.outcomes import Outcome
 from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.utils import nearest
@@ -46,7 +47,7 @@ class Command(OperatorCommand):
         )
         add("--delay", type=float, metavar="SECONDS", help="due after this time")
         add("--priority", type=int, metavar="NUMBER", help="higher goes first")
-        tells(parser)
+        add_json(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         command, given = _command(options["name"]), options["arguments"]

@@ -14,30 +14,20 @@ from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
+from djqueue.exceptions import QueueError
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import (
-    NONE,
-    Cell,
-    asking,
-    chosen,
-    count,
-    cut,
-    cut_middle,
-    duration,
-    number,
-    paused,
-    printable,
-    table,
-    time_of_day,
-    told,
-    width_of,
-)
+from djqueue.management.tables import Cell, paused, table, width_of
 from djqueue.operations.pausing import pauses
+from djqueue.operations.queues import asking, asking_stores, chosen
 from djqueue.operations.rates import MINUTES, QueueRates, queue_rates
+from djqueue.operations.reports import as_json
 from djqueue.running.pauses import COMMAND, QUEUE, Pause
 from djqueue.utils import clock
+from djqueue.words import NONE, age, count, cut, cut_middle, number, printable, time_of_day
 
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
+SHOWN = {"leased": "running"}
+"""What people and programs read instead of the names that counts have in a store."""
 HEAD = ("queue", "ready", "delayed", "running", "failed", "done", "oldest")
 PAUSED = "paused"
 MOST_PAUSED = 10
@@ -87,7 +77,7 @@ class Command(OperatorCommand):
         manage.py queue_stats                     all queues
         manage.py queue_stats -q mail -q slow     some of them
         manage.py queue_stats --watch             every 2 seconds, with rates
-        manage.py queue_stats --json              for programs, which read "leased"
+        manage.py queue_stats --json              for programs
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -159,15 +149,15 @@ def _look(queues: Sequence[BaseQueue]) -> tuple[Look, list[str]]:
         try:
             with asking(queue):
                 known[queue.alias] = queue.stats()
-        except CommandError as error:
+        except QueueError as error:
             failures |= dict.fromkeys(str(error).splitlines())
     lately: dict[str, QueueRates] = {}
     stopped: list[Pause] = []
     try:
-        with told():
+        with asking_stores():
             lately = {one.queue: one for one in queue_rates(known, MINUTES)} if known else {}
             stopped = pauses(known) if known else []
-    except CommandError as error:
+    except QueueError as error:
         failures[str(error)] = None
     return Look(clock(), known, lately, stopped), list(failures)
 
@@ -177,7 +167,7 @@ def _row(queue: BaseQueue, look: Look, before: Look | None) -> list[str]:
     counts = [count(getattr(stats, name), None if name == "done" else stats.capped) for name in COUNTS]
     counts[COUNTS.index("failed")] = Cell.of(counts[COUNTS.index("failed")], "ERROR" if stats.failed else "")
     waited = stats.oldest or 0.0
-    oldest = Cell.of(duration(stats.oldest), "ERROR" if waited >= TOO_OLD else "WARNING" if waited >= OLD else "")
+    oldest = Cell.of(age(stats.oldest), "ERROR" if waited >= TOO_OLD else "WARNING" if waited >= OLD else "")
     rates = _rates(queue.alias, look, before) if before else ()
     return [queue.alias, *counts, *rates, *_lately(look.lately.get(queue.alias)), oldest, paused(look.pause_of(queue))]
 
@@ -187,7 +177,7 @@ def _lately(rates: QueueRates | None) -> list[str]:
     if rates is None:
         return [NONE] * len(LATELY)
     failed = Cell.of(_shown(rates.failed), "ERROR" if rates.failed else "")
-    return [_shown(rates.done), failed, duration(rates.time_to_drain)]
+    return [_shown(rates.done), failed, age(rates.time_to_drain)]
 
 
 def _left_out(look: Look, before: Look | None) -> Sequence[str]:
@@ -252,8 +242,9 @@ def _object(queue: BaseQueue, look: Look) -> dict:
     }
     drain = {"time_to_drain": lately and lately.time_to_drain}
     pause, commands = look.pause_of(queue), look.commands_of(queue)
-    stopped = {"pause": pause and asdict(pause), "paused_commands": [asdict(one) for one in commands]}
-    known = {"queue": queue.alias, "backend": queue.describe(), **asdict(look.stats[queue.alias])}
+    stopped = {"pause": as_json(pause), "paused_commands": as_json(commands)}
+    counts = {SHOWN.get(name, name): value for name, value in asdict(look.stats[queue.alias]).items()}
+    known = {"queue": queue.alias, "backend": queue.describe(), **counts}
     return {**known, **rates, **drain, **stopped}
 
 

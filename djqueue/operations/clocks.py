@@ -1,4 +1,4 @@
-"""The clocks of the stores, by which the pages say how long ago something was."""
+"""The clocks of the stores, by which front ends say how long ago something was."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from djqueue.wiring import queues as all_queues
 
 
 class Clocks:
-    """The time now, as the store of a queue has it; each store is asked once for a page."""
+    """The time now, as the store of a queue has it; each store is asked once."""
 
     def __init__(self) -> None:
         self._ahead: dict[Hashable, float] = {}
@@ -28,5 +28,5 @@ class Clocks:
 def _ahead(queue: BaseQueue) -> float:
     try:
         return queue.now() - time.time()
-    except Exception:  # whatever its client raises: what else the page shows says so
+    except Exception:  # whatever its client raises: what else is shown says so
         return 0.0

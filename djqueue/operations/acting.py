@@ -1,0 +1,181 @@
+"""What can be done with messages: one list for all front ends, and one place that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any, Unpack
+
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import DELAYED, FAILED
+from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
+from djqueue.operations import messages
+from djqueue.operations.errors import OperationError
+from djqueue.operations.messages import RUNNING, WAITING, Message, Telling, failed_queue
+from djqueue.operations.outcomes import Outcome
+from djqueue.operations.paging import MOST_LOOKED_AT, Selection, selected
+from djqueue.operations.queues import asking
+
+MOST_ONE_BY_ONE = 500
+"""Messages that one form changes, where each takes some statements of its own."""
+MOVED_ON = "they have moved on meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done with messages."""
+
+    name: str
+    title: str
+    done: str
+    """What was done with them, in words."""
+    permission: str
+    states: tuple[str, ...]
+    """The states of the messages that it is for."""
+    change: Callable[..., int]
+    """Changes messages of a queue, given by their ids, and returns how many, as ``operations.cancel`` does."""
+    question: str
+    """What is asked before it is done; ``{}`` stands for the messages."""
+    asks: bool = False
+    """Whether it is confirmed even for one message."""
+    parameter: str = ""
+    """What it has to be given: ``priority`` or ``to``."""
+    most: int = MOST_LOOKED_AT
+    """How many messages one form changes."""
+
+
+def _delete_failed(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+    return messages.in_batches(queue, "remove", ids, failed_queue(queue).remove, told)
+
+
+ACTIONS = {
+    one.name: one
+    for one in (
+        Action("requeue", "Retry", "requeued", "retry", (FAILED,), messages.requeue, "Retry {}?"),
+        Action("run-now", "Run now", "due now", "run", (DELAYED,), messages.run_now, "Run {} now?"),
+        Action(
+            "cancel",
+            "Cancel",
+            "cancelled or asked to stop",
+            "remove",
+            (*WAITING, RUNNING),
+            messages.cancel,
+            "Cancel {}?",
+            asks=True,
+            most=MOST_ONE_BY_ONE,
+        ),
+        Action(
+            "remove",
+            "Remove",
+            "removed",
+            "remove",
+            (*WAITING, FAILED),
+            messages.remove,
+            "Remove {}, without a trace?",
+            asks=True,
+        ),
+        Action(
+            "reprioritise",
+            "Change the priority",
+            "reprioritised",
+            "run",
+            WAITING,
+            messages.reprioritise,
+            "Change the priority of {}?",
+            asks=True,
+            parameter="priority",
+        ),
+        Action(
+            "move",
+            "Move to another queue",
+            "moved",
+            "run",
+            WAITING,
+            messages.move,
+            "Move {} to another queue?",
+            asks=True,
+            parameter="to",
+            most=MOST_ONE_BY_ONE,
+        ),
+    )
+}
+"""By their names."""
+OF_FAILED = {
+    "retry": replace(ACTIONS["requeue"], name="retry", done="retried"),
+    "delete": replace(ACTIONS["remove"], name="delete", done="deleted", states=(FAILED,), change=_delete_failed),
+}
+"""The same as ``queue_errors`` names them, for what has failed alone."""
+
+
+def change(action: Action, ids: Mapping[BaseQueue, Iterable[str]], given: Mapping[str, Any], outcome: Outcome) -> None:
+    """Change messages, queue by queue, and count what was done in an outcome, also if it then fails.
+
+    ``given`` is what the function of the action takes beside them: its parameter, ``by``, ``what``, ``progress``.
+    Raises OperationError for a message that cannot be changed, and QueueUnavailable.
+    """
+    for queue, own in ids.items():
+        with asking(queue):
+            try:
+                action.change(queue, own, done=partial(outcome.did, queue=queue.alias), **given)
+            except (InvalidMessage, UnknownCommand, NotSupported, ValueError) as error:
+                text = f"A message of {queue.alias!r} cannot be {action.done}: {error}"
+                raise OperationError(text) from error
+
+
+def change_known(
+    action: Action,
+    queues: Sequence[BaseQueue],
+    found: Sequence[Message],
+    given: Mapping[str, Any],
+    outcome: Outcome,
+) -> int:
+    """Change messages that were found by their ids; how many of them had moved on, which the outcome refuses."""
+    ids = {queue: own for queue in queues if (own := [one.id for one in found if one.queue == queue.alias])}
+    for queue, own in ids.items():
+        if outcome.dry_run:
+            outcome.did(len(own), queue.alias, own)
+        else:
+            change(action, {queue: own}, given, outcome)
+            outcome.did(0, what=own)
+    return len(found) - outcome.count
+
+
+def refuse_misfits(action: Action, found: Sequence[Message], outcome: Outcome) -> None:
+    """Raises OperationError if some messages are in a state that an action is not for."""
+    for one in found:
+        if one.state not in action.states:
+            outcome.refuse(one.id, f"it is {one.state}")
+    if outcome.refused:
+        told = "\n".join(f"{one.what} {one.why.removeprefix('it ')}" for one in outcome.refused)
+        outcome.fail("others were refused, so nothing is done")
+        raise OperationError(f"{action.name} is for messages that are {' or '.join(action.states)}:\n{told}")
+
+
+def ids_of(wanted: Selection, given: Mapping[str, Any]) -> Iterator[str]:
+    """The ids of all messages that are selected, without those that have the priority that they are to get."""
+    but = given.get("priority")
+    return (one.id for one in selected(wanted) if but is None or one.priority != but)
+
+
+def counts_of(wanted: Selection, given: Mapping[str, Any]) -> dict[BaseQueue, int]:
+    """How many messages of each queue are selected."""
+    return {queue: sum(1 for _ in ids_of(wanted._replace(queues=[queue]), given)) for queue in wanted.queues}
+
+
+def change_selected(
+    action: Action,
+    wanted: Selection,
+    counts: Mapping[BaseQueue, int],
+    given: Mapping[str, Any],
+    outcome: Outcome,
+    progress: Callable[[int], object],
+) -> None:
+    """Change as many of the selected messages of each queue as were counted: later ones were not agreed to."""
+    seen = 0
+    for queue, count in counts.items():
+        ids = islice(ids_of(wanted._replace(queues=[queue]), given), count)
+        told = {"what": outcome.what[0], "progress": lambda done, before=seen: progress(before + done)}
+        change(action, {queue: ids}, {**given, **told}, outcome)
+        seen += count

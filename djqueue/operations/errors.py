@@ -1,0 +1,20 @@
+"""What can be wrong with that which an operator asks for; a front end shows the text.
+
+Errors of queues and commands, such as ``NotSupported``, are raised as they are.
+"""
+
+from __future__ import annotations
+
+from djqueue.exceptions import QueueError
+
+
+class OperationError(QueueError):
+    """An operation cannot be done; the text says why, and what to do instead."""
+
+
+class InvalidInput(OperationError):
+    """An operator has given something that cannot be meant: the text names it."""
+
+
+class QueueUnavailable(OperationError):
+    """The store of a queue cannot be asked now; the text says which one, and what its checks found."""

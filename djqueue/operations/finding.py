@@ -1,0 +1,110 @@
+"""The messages that operators name by their ids, or by parts of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import FAILED
+from djqueue.operations.errors import OperationError
+from djqueue.operations.messages import STATES, Message, find_message
+from djqueue.operations.paging import MOST_LOOKED_AT, Selection, first_and_last_failed, is_part, page
+from djqueue.operations.queues import asking
+from djqueue.words import NONE, moment, number, printable
+
+LEAST_PART = 4
+"""Characters of an id that stand for it, of its beginning, its end, or the short form, if they fit no other."""
+AN_ID = f"its id, or {LEAST_PART} or more characters of it: the first, the last, or the first of those that are listed"
+MOST_CANDIDATES = 10
+
+
+class Found(NamedTuple):
+    """The messages for whose ids texts stand."""
+
+    matches: Mapping[str, Sequence[Message]]
+    are_all: bool
+    """Whether all messages were looked at, or all texts were whole ids."""
+
+    @property
+    def messages(self) -> list[Message]:
+        """Those that alone a text stands for, each once."""
+        return list({one.id: one for matches in self.matches.values() if len(matches) == 1 for one in matches}.values())
+
+    @property
+    def unclear(self) -> dict[str, Sequence[Message]]:
+        """The texts that stand for no message, or for several."""
+        return {part: matches for part, matches in self.matches.items() if len(matches) != 1}
+
+
+def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str] = STATES) -> Found:
+    """The messages in these states whose ids begin or end with a text, or whose last eight characters begin with it.
+
+    A whole id stands for its message alone, and is always found. A text of less than four characters stands for none.
+    Parts are looked for among the first :data:`~djqueue.operations.paging.MOST_LOOKED_AT` messages of each state; of
+    failed ones half of these are the last. Raises QueueUnavailable.
+    """
+    matches: dict[str, list[Message]] = {part: [] for part in parts}
+    for queue in queues:
+        with asking(queue):
+            for part, found in matches.items():
+                found += [one for one in [find_message(queue, part, states)] if one is not None]
+    left = [part for part, found in matches.items() if not found and len(part) >= LEAST_PART]
+    are_all = True
+    for queue in queues if left else ():
+        for state in states:
+            looked_at, is_end = _first(queue, state)
+            are_all = are_all and is_end
+            for one in looked_at:
+                for part in left:
+                    if is_part(part, one.id):
+                        matches[part].append(one)
+    return Found(matches, are_all)
+
+
+def find_one(queues: Sequence[BaseQueue], part: str, states: Sequence[str] = STATES) -> Message:
+    """The message that an id, or a part of one, stands for. Raises OperationError unless it is one."""
+    found = find(queues, [part], states)
+    if found.unclear:
+        raise unclear(queues, found, states)
+    return found.messages[0]
+
+
+def find_whole(queues: Sequence[BaseQueue], id: str) -> Message | None:
+    """The message of a whole id, in the first queue that has it."""
+    return next((one for queue in queues if (one := find_message(queue, id)) is not None), None)
+
+
+def unclear(queues: Sequence[BaseQueue], found: Found, states: Sequence[str] = STATES) -> OperationError:
+    """The error for ids that stand for no message, and for parts of several ids."""
+    return OperationError("\n".join(_lines(queues, found, states)))
+
+
+def _lines(queues: Sequence[BaseQueue], found: Found, states: Sequence[str]) -> Iterator[str]:
+    if unknown := [part for part, matches in found.unclear.items() if not matches]:
+        where, is_failed = ", ".join(repr(queue.alias) for queue in queues), [*states] == [FAILED]
+        head = f"Not {'in the failed queue of' if is_failed else 'waiting, running or failed in'} {where}"
+        short = any(len(part) < LEAST_PART for part in unknown)
+        hint = f" (a part of an id has at least {LEAST_PART} characters)" if short else ""
+        known = "queue_errors list shows the ids" if is_failed else "queue_explain says what became of a message"
+        yield f"{head}: {', '.join(unknown)}{hint}; {known}"
+        if not found.are_all:
+            yield f"{number(MOST_LOOKED_AT)} messages of each state were looked at: give the whole id."
+    for part, matches in found.unclear.items():
+        if matches:
+            yield f"{part} is a part of {number(len(matches))} ids, give more of one:"
+            yield from (_candidate(one) for one in matches[:MOST_CANDIDATES])
+            yield from ["  …"] if len(matches) > MOST_CANDIDATES else []
+
+
+def _candidate(one: Message) -> str:
+    return printable(f"  {one.id}  {one.state}  {moment(one.created)}  {one.command or NONE}")
+
+
+def _first(queue: BaseQueue, state: str) -> tuple[Sequence[Message], bool]:
+    """The messages of a state that are looked at, and whether these are all."""
+    with asking(queue):
+        if state == FAILED:
+            return first_and_last_failed(queue)
+        found = page(Selection([queue], [state]), size=MOST_LOOKED_AT)
+    return found.messages, found.next is None

@@ -1,0 +1,88 @@
+"""The queues that operators ask about, and what is wrong with those that cannot be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from djqueue.backends.base import BaseQueue
+from djqueue.exceptions import NotSupported, QueueError, StoreError
+from djqueue.operations.errors import QueueUnavailable
+from djqueue.wiring import queues as all_queues
+
+T = TypeVar("T")
+
+
+def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
+    """The queues of these aliases, all of them for None. Raises InvalidQueueError for one that cannot be made."""
+    return [all_queues[alias] for alias in dict.fromkeys(all_queues if aliases is None else aliases)]
+
+
+def able(queues: Iterable[BaseQueue], feature: str) -> tuple[list[BaseQueue], list[BaseQueue]]:
+    """The queues that have a feature, and the others."""
+    found: tuple[list[BaseQueue], list[BaseQueue]] = ([], [])
+    for queue in queues:
+        found[feature not in queue.features].append(queue)
+    return found
+
+
+def with_feature(
+    queues: Iterable[BaseQueue], feature: str, refusal: str, asked_for: bool
+) -> tuple[list[BaseQueue], str]:
+    """The queues that have a feature, and the names of the others.
+
+    Raises NotSupported, the ``refusal`` with these names, if one that was asked for lacks it, or all do.
+    """
+    found, lacking = able(queues, feature)
+    others = names_of(lacking)
+    if others and (asked_for or not found):
+        raise NotSupported(refusal.format(others))
+    return found, others
+
+
+def names_of(queues: Iterable[BaseQueue]) -> str:
+    """The aliases of queues, each with the class of its backend."""
+    return ", ".join(f"{one.alias!r} ({type(one.unthrottled).__name__})" for one in queues)
+
+
+@contextmanager
+def asking(queue: BaseQueue) -> Iterator[None]:
+    """A block that asks a queue. Raises QueueUnavailable for errors of its client, with the findings of its checks."""
+    try:
+        yield
+    except StoreError as error:  # which has looked at its store itself
+        raise QueueUnavailable(str(error.of_queue(queue.alias))) from error
+    except QueueError:  # of the block itself
+        raise
+    except Exception as error:
+        lines = [f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"]
+        with suppress(Exception):  # the checks ask the store too, and may fail like it
+            lines += [f"{message.msg} {message.hint or ''}".rstrip() for message in queue.check()]
+        raise QueueUnavailable("\n".join(lines)) from error
+
+
+@contextmanager
+def asking_stores() -> Iterator[None]:
+    """A block that asks the stores of several queues. Raises QueueUnavailable for errors of a client, in one line."""
+    try:
+        yield
+    except StoreError as error:
+        raise QueueUnavailable(str(error)) from error
+    except QueueError:
+        raise
+    except Exception as error:
+        raise QueueUnavailable(f"A store cannot be asked: {error}") from error
+
+
+def of_each(queues: Iterable[BaseQueue], look: Callable[[BaseQueue], Iterable[T]]) -> tuple[list[T], list[str]]:
+    """What a look at each queue finds, and what is wrong with those that cannot be asked, each text once."""
+    found: list[T] = []
+    failures: dict[str, None] = {}  # queues of one store fail alike
+    for queue in queues:
+        try:
+            with asking(queue):
+                found += look(queue)
+        except QueueError as error:
+            failures |= dict.fromkeys(str(error).splitlines())
+    return found, list(failures)
