@@ -70,7 +70,7 @@ SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.nam
 class Group:
     """Failed messages of one command that failed with one exception."""
 
-    count: int = column("count", Kind.COUNT, bad=True)
+    count: int = column("count", Kind.COUNT, bad=0)
     command: str = column("command", Kind.COMMAND, key=True)
     cause: str = column("exception", Kind.COMMAND, told=False)
     """The dotted name of the exception; for what never raised, the beginning of the reason."""
