@@ -13,10 +13,11 @@ from djqueue.backends.entries import DELAYED, FAILED
 from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
 from djqueue.operations import messages
 from djqueue.operations.errors import InvalidInput, OperationError
-from djqueue.operations.messages import RUNNING, STATES, WAITING, Message, Telling, failed_queue
+from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, Message, Telling, failed_queue
 from djqueue.operations.outcomes import Outcome
 from djqueue.operations.paging import MOST_LOOKED_AT, Selection, selected
 from djqueue.operations.queues import asking, chosen
+from djqueue.operations.resending import send_copy
 from djqueue.utils import priority
 
 MOST_ONE_BY_ONE = 500
@@ -156,6 +157,18 @@ ACTIONS = {
             question="Move {} to another queue?",
             asks=True,
             parameter=TO,
+            most=MOST_ONE_BY_ONE,
+        ),
+        Action(
+            name="send-copy",
+            title="Send a copy",
+            help="send a copy of failed messages, or of one that is done, as new messages",
+            done="sent again",
+            permission="run",
+            states=(FAILED, DONE),
+            change=send_copy,
+            question="Send a copy of {}, as new messages?",
+            asks=True,
             most=MOST_ONE_BY_ONE,
         ),
     )
