@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from django.contrib import messages as notices
 from django.http import HttpRequest, HttpResponse
@@ -16,8 +15,9 @@ from djqueue.dashboard.selecting import asked
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
-from djqueue.operations import paging
+from djqueue.operations import acting, paging
 from djqueue.operations.acting import ACTIONS, Action
+from djqueue.operations.outcomes import Outcome
 from djqueue.wiring import queues as all_queues
 from djqueue.words import counted, number
 
@@ -50,7 +50,7 @@ def _chosen(request: HttpRequest, action: Action) -> tuple[Chosen, str]:
     """The messages that are meant, and what they are in words."""
     if request.POST.get("which") == "all":
         wanted = asked(request.POST)
-        states = [state for state in wanted.selection.states if state in action.states]
+        states = [state for state in wanted.selection.states if state in action.walked]
         selection = wanted.selection._replace(states=states)
         found = paging.page(selection, size=action.most)
         if found.is_capped and "confirmed" not in request.POST:
@@ -93,7 +93,7 @@ def _confirmation(site: Site, request: HttpRequest, action: Action, chosen: Chos
         "what": what if what != counted(count, "message") else "",
         "where": {alias: len(ids) for alias, ids in chosen.items()},
         "is_capped": count >= action.most,
-        "field": action.parameter,
+        "field": action.parameter.name if action.parameter else "",
         "aliases": [alias for alias in all_queues if _can(alias)],
         "hidden": _hidden(request.POST),
     }
@@ -108,19 +108,17 @@ def _hidden(given: MultiValueDict[str, str]) -> list[tuple[str, str]]:
 def _change(site: Site, request: HttpRequest, action: Action, chosen: Chosen, what: str) -> None:
     if is_repeated(request, _queues(chosen)):
         return
-    counts: list[int] = []
+    outcome = Outcome(action.name, [what])
     try:
-        how = {"by": request.user.get_username(), "what": what, "done": counts.append, **_given(request, action)}
-        for alias, ids in chosen.items():
-            action.change(all_queues[alias], ids, **how)
-    except Exception as error:
-        _log(site, request, action, sum(counts), what, f"; then it failed: {text_of(error)}")
-        if not isinstance(error, QueueError | TypeError | ValueError):  # of a store, which the page tells of
-            raise
-        notices.error(request, f"{action.title}: {error}")
+        value = request.POST.get(action.parameter.name, "") if action.parameter else ""
+        given = {"by": request.user.get_username(), "what": what, **action.given(value)}
+        acting.change(action, {all_queues[alias]: ids for alias, ids in chosen.items()}, given, outcome)
+    except QueueError as error:
+        _log(site, request, action, outcome.count, what, f"; then it failed: {text_of(error.__cause__ or error)}")
+        raise
     else:
-        _log(site, request, action, sum(counts), what, ".")
-        if not sum(counts):
+        _log(site, request, action, outcome.count, what, ".")
+        if not outcome.count:
             notices.info(request, "Nothing was done: they have moved on meanwhile, or it was done before.")
 
 
@@ -128,13 +126,3 @@ def _log(site: Site, request: HttpRequest, action: Action, changed: int, what: s
     """Note what was done, also if an error ended it in the middle."""
     if changed:
         site.done(request, what, f"{counted(changed, 'message')} {action.done}{end}", changed)
-
-
-def _given(request: HttpRequest, action: Action) -> dict[str, Any]:
-    """What an action is given beside its messages. Raises ValueError, InvalidQueueError."""
-    value = request.POST.get(action.parameter, "")
-    if action.parameter == "priority":
-        if not value.removeprefix("-").isdecimal():
-            raise ValueError(f"{value!r} is no priority: give a whole number.")
-        return {"priority": int(value)}
-    return {"to": all_queues[value].alias} if action.parameter == "to" else {}

@@ -83,6 +83,8 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     context = {"id": id, "message": found, "reasons": _reasons(explained), "queue": explained.queue, "ended": ended}
     if queue and found:
         context |= _known(site, request, queue, found)
+    if queue and ended:
+        context["actions"] = message_actions.allowed(site, request, [ended.status])
     if queue and ended and site.may(request, "view_arguments"):
         context["returned"] = ended.value or _result(queue, id, ended)
     context["events"] = _events(found, ended, did, explaining.began(queue, found) if queue and found else 0.0)

@@ -55,7 +55,7 @@ def lines(rows: Sequence[Any], clocks: Clocks, without: Collection[str] = ()) ->
 def _cell(column: Column, row: Any, short: dict[str, str], clocks: Clocks) -> Cell:
     value = getattr(row, column.name)
     styles = ["num"] if column.kind in NUMBERS else ["djq-words"] if column.kind in WORDY else []
-    styles += ["djq-red"] if column.is_bad and value else []
+    styles += ["djq-red"] if column.bad is not None and value is not None and value > column.bad else []
     html = _html(column, row, value, short, clocks)
     if column.is_key and (conditions := getattr(row, "conditions", None)):
         query = urlencode({name: _plain(value) for name, value in conditions.items()})

@@ -13,10 +13,11 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 
-from djqueue.exceptions import QueueError
+from djqueue.exceptions import QueueError, StoreError
 from djqueue.messages.failures import text_of
 from djqueue.models import Dashboard
 from djqueue.operations.clocks import Clocks
+from djqueue.operations.errors import QueueUnavailable
 from djqueue.utils import plain
 
 OVERVIEW = "changelist"
@@ -81,7 +82,10 @@ class Site:
         return Shown(request, f"djqueue/dashboard/{page}.html", frame | context, status=status)
 
     def view(self, page: Page) -> Callable[..., HttpResponse]:
-        """A page as a view: for staff who may view the dashboard. What is wrong with a store is said in words."""
+        """A page as a view: for staff who may view the dashboard.
+
+        An error that a form causes is shown on the page that it came from; that of a store, in the place of the page.
+        """
 
         @wraps(page)
         def shown(request: HttpRequest) -> HttpResponse:
@@ -90,6 +94,9 @@ class Site:
             try:
                 return page(self, request)
             except QueueError as error:
+                if request.method == "POST" and not isinstance(error, QueueUnavailable | StoreError):
+                    messages.error(request, text_of(error))
+                    return self.back(request)
                 return self.show(request, "unreachable", {"problem": text_of(error)}, "Queues", status=503)
 
         return self._admin.admin_site.admin_view(shown)

@@ -78,6 +78,8 @@ class MessagesCommand(VerbCommand):
         one.add_argument("--dry-run", action="store_true", help="say how many, and leave them as they are")
         if verb in self.asking:
             add_asking(one, "a filter or --all changes messages")
+        if parameter := self.actions[verb].parameter:
+            one.add_argument(f"--{parameter.name}", required=True, metavar=parameter.metavar, help=parameter.help)
         add_json(one)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -130,31 +132,27 @@ class MessagesCommand(VerbCommand):
 
     # ---- the verbs that change
 
-    def given(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """What a verb is given beside the messages. Raises CommandError for what cannot be."""
-        return {}
-
     def _change(self, queues: Sequence[BaseQueue], options: Mapping[str, Any]) -> None:
         action, asked = self.actions[options["verb"]], self.filter(options)
         _refuse_none_or_both(options["ids"], asked or options["all"] or options.get("states"))
-        given = self.given(options)
+        given = action.given(options[action.parameter.name]) if action.parameter else {}
         with self.outcome(action.name, dict.fromkeys(options["ids"])) as outcome:
             outcome.dry_run = options["dry_run"]
             if options["ids"]:
                 self._change_known(action, queues, given, outcome)
             else:
-                states = [one for one in action.states if one in (options.get("states") or self.unless_asked(action))]
+                states = [one for one in action.walked if one in (options.get("states") or self.unless_asked(action))]
                 selection = Selection(queues, states, asked)
                 self._change_selected(action, selection, given, outcome, options.get("interactive", False))
 
     def unless_asked(self, action: Action) -> Sequence[str]:
         """The states of the messages that a filter or --all selects, if none is given."""
-        return action.states
+        return action.walked
 
     def _change_known(
         self, action: Action, queues: Sequence[BaseQueue], given: Mapping[str, Any], outcome: Outcome
     ) -> None:
-        found = find(queues, outcome.what, self.states)
+        found = find(queues, outcome.what, tuple(dict.fromkeys((*self.states, *action.states))))
         messages, left = found.messages, [*found.unclear]
         outcome.what = [*(one.id for one in messages), *left]
         acting.refuse_misfits(action, messages, outcome)

@@ -172,8 +172,10 @@ def _cell(column: Column, row: Any, value: Any, clocks: Clocks) -> str:
     text = printable(_text(column.kind, row, value, clocks)) or NONE
     if column.kind is Kind.STATE:
         return Cell.of(text, ROLES.get(text, ""))
-    if column.is_bad and value:
+    if column.bad is not None and value is not None and value > column.bad:
         return Cell.of(text, "ERROR")
+    if column.warning is not None and value is not None and value > column.warning:
+        return Cell.of(text, "WARNING")
     return Cell.of(text, "SQL_KEYWORD") if column.is_key else text
 
 

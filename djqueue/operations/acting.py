@@ -6,44 +6,82 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, FAILED
 from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
 from djqueue.operations import messages
-from djqueue.operations.errors import OperationError
-from djqueue.operations.messages import RUNNING, WAITING, Message, Telling, failed_queue
+from djqueue.operations.errors import InvalidInput, OperationError
+from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, Message, Telling, failed_queue
 from djqueue.operations.outcomes import Outcome
 from djqueue.operations.paging import MOST_LOOKED_AT, Selection, selected
-from djqueue.operations.queues import asking
+from djqueue.operations.queues import asking, chosen
+from djqueue.operations.resending import send_copy
+from djqueue.utils import priority
 
 MOST_ONE_BY_ONE = 500
 """Messages that one form changes, where each takes some statements of its own."""
 MOVED_ON = "they have moved on meanwhile"
 
 
-@dataclass(frozen=True, slots=True)
+class Parameter(NamedTuple):
+    """What an action is given beside its messages."""
+
+    name: str
+    metavar: str
+    help: str
+    parse: Callable[[str], Any]
+    """Reads it. Raises ValueError or InvalidQueueError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """Something that can be done with messages."""
+    """Something that can be done with messages: the verbs of the commands and the buttons of the pages."""
 
     name: str
     title: str
+    help: str
+    """What the help of its verb says."""
     done: str
     """What was done with them, in words."""
     permission: str
     states: tuple[str, ...]
     """The states of the messages that it is for."""
     change: Callable[..., int]
-    """Changes messages of a queue, given by their ids, and returns how many, as ``operations.cancel`` does."""
+    """Changes messages of a queue, given by their ids, and returns how many, as ``operations.cancel`` does. It records
+    what it did."""
     question: str
     """What is asked before it is done; ``{}`` stands for the messages."""
     asks: bool = False
-    """Whether it is confirmed even for one message."""
-    parameter: str = ""
-    """What it has to be given: ``priority`` or ``to``."""
+    """Whether a page asks even for one message."""
+    parameter: Parameter | None = None
     most: int = MOST_LOOKED_AT
     """How many messages one form changes."""
+
+    @property
+    def walked(self) -> tuple[str, ...]:
+        """Those of its states in which messages can be looked for; one that is done is named by its id."""
+        return tuple(state for state in self.states if state in STATES)
+
+    def given(self, text: str) -> dict[str, Any]:
+        """Its parameter, as its function takes it. Raises InvalidInput for a wrong one, InvalidQueueError."""
+        if self.parameter is None:
+            return {}
+        try:
+            return {self.parameter.name: self.parameter.parse(text)}
+        except ValueError as error:
+            raise InvalidInput(str(error)) from None
+
+
+def _parse_priority(text: str) -> int:
+    if not text.removeprefix("-").isdecimal():
+        raise ValueError(f"{text!r} is no priority: give a whole number.")
+    return priority(int(text))
+
+
+PRIORITY = Parameter("priority", "NUMBER", "higher is first", _parse_priority)
+TO = Parameter("to", "ALIAS", "the queue to move them to", lambda text: chosen([text])[0].alias)
 
 
 def _delete_failed(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
@@ -53,58 +91,104 @@ def _delete_failed(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]
 ACTIONS = {
     one.name: one
     for one in (
-        Action("requeue", "Retry", "requeued", "retry", (FAILED,), messages.requeue, "Retry {}?"),
-        Action("run-now", "Run now", "due now", "run", (DELAYED,), messages.run_now, "Run {} now?"),
         Action(
-            "cancel",
-            "Cancel",
-            "cancelled or asked to stop",
-            "remove",
-            (*WAITING, RUNNING),
-            messages.cancel,
-            "Cancel {}?",
+            name="cancel",
+            title="Cancel",
+            help="cancel what waits, and ask what runs to stop; results and the history say so",
+            done="cancelled or asked to stop",
+            permission="remove",
+            states=(*WAITING, RUNNING),
+            change=messages.cancel,
+            question="Cancel {}?",
             asks=True,
             most=MOST_ONE_BY_ONE,
         ),
         Action(
-            "remove",
-            "Remove",
-            "removed",
-            "remove",
-            (*WAITING, FAILED),
-            messages.remove,
-            "Remove {}, without a trace?",
+            name="remove",
+            title="Remove",
+            help="delete messages without a trace",
+            done="removed",
+            permission="remove",
+            states=(*WAITING, FAILED),
+            change=messages.remove,
+            question="Remove {}, without a trace?",
             asks=True,
         ),
         Action(
-            "reprioritise",
-            "Change the priority",
-            "reprioritised",
-            "run",
-            WAITING,
-            messages.reprioritise,
-            "Change the priority of {}?",
-            asks=True,
-            parameter="priority",
+            name="run-now",
+            title="Run now",
+            help="let delayed messages be due now",
+            done="due now",
+            permission="run",
+            states=(DELAYED,),
+            change=messages.run_now,
+            question="Run {} now?",
         ),
         Action(
-            "move",
-            "Move to another queue",
-            "moved",
-            "run",
-            WAITING,
-            messages.move,
-            "Move {} to another queue?",
+            name="reprioritise",
+            title="Change the priority",
+            help="give messages that wait another priority",
+            done="reprioritised",
+            permission="run",
+            states=WAITING,
+            change=messages.reprioritise,
+            question="Change the priority of {}?",
             asks=True,
-            parameter="to",
+            parameter=PRIORITY,
+        ),
+        Action(
+            name="requeue",
+            title="Retry",
+            help="put failed messages back into their queues, with their counts of attempts at zero",
+            done="requeued",
+            permission="retry",
+            states=(FAILED,),
+            change=messages.requeue,
+            question="Retry {}?",
+        ),
+        Action(
+            name="move",
+            title="Move to another queue",
+            help="move messages that wait to another queue, where they are new",
+            done="moved",
+            permission="run",
+            states=WAITING,
+            change=messages.move,
+            question="Move {} to another queue?",
+            asks=True,
+            parameter=TO,
+            most=MOST_ONE_BY_ONE,
+        ),
+        Action(
+            name="send-copy",
+            title="Send a copy",
+            help="send a copy of failed messages, or of one that is done, as new messages",
+            done="sent again",
+            permission="run",
+            states=(FAILED, DONE),
+            change=send_copy,
+            question="Send a copy of {}, as new messages?",
+            asks=True,
             most=MOST_ONE_BY_ONE,
         ),
     )
 }
 """By their names."""
 OF_FAILED = {
-    "retry": replace(ACTIONS["requeue"], name="retry", done="retried"),
-    "delete": replace(ACTIONS["remove"], name="delete", done="deleted", states=(FAILED,), change=_delete_failed),
+    "retry": replace(
+        ACTIONS["requeue"],
+        name="retry",
+        help="put messages back into their queues, with their counts of attempts at zero",
+        done="retried",
+    ),
+    "delete": replace(
+        ACTIONS["remove"],
+        name="delete",
+        help="delete messages",
+        done="deleted",
+        states=(FAILED,),
+        change=_delete_failed,
+    ),
 }
 """The same as ``queue_errors`` names them, for what has failed alone."""
 

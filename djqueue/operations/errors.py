@@ -12,7 +12,7 @@ class OperationError(QueueError):
     """An operation cannot be done; the text says why, and what to do instead."""
 
 
-class InvalidInput(OperationError):
+class InvalidInput(OperationError, ValueError):
     """An operator has given something that cannot be meant: the text names it."""
 
 

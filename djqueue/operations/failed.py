@@ -13,7 +13,7 @@ from djqueue.backends.base import BaseQueue, Entry
 from djqueue.backends.entries import FAILED
 from djqueue.exceptions import InvalidMessage, UnknownCommand
 from djqueue.messages.failures import errors_of, kind_of, text_of
-from djqueue.operations.messages import Message
+from djqueue.operations.messages import Message, last_error
 from djqueue.operations.reports import Kind, as_json, column, columns, report_row
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
@@ -45,6 +45,8 @@ class FailedMessage:
     command: str = column("command", Kind.COMMAND)
     failed_at: float = column("failed", Kind.MOMENT)
     attempts: int = column("attempts", Kind.NUMBER)
+    worker: str = column("worker", Kind.NAME, optional=True)
+    """Who ran the last attempt that failed: its consumer, or the host."""
     about: str = column("reason", told=False)
     """What it was about, and why it failed."""
     priority: int = column(kind=Kind.NUMBER)
@@ -59,7 +61,8 @@ class FailedMessage:
     @classmethod
     def of(cls, one: Message) -> FailedMessage:
         same = {name: getattr(one, name) for name in SAME}
-        return cls(**same, failed_at=one.at)
+        worker = last_error(one.entry, "consumer") or last_error(one.entry, "host")
+        return cls(**same, failed_at=one.at, worker=worker)
 
 
 SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.name for same in columns(Message)})
@@ -70,7 +73,7 @@ SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.nam
 class Group:
     """Failed messages of one command that failed with one exception."""
 
-    count: int = column("count", Kind.COUNT, bad=True)
+    count: int = column("count", Kind.COUNT, bad=0)
     command: str = column("command", Kind.COMMAND, key=True)
     cause: str = column("exception", Kind.COMMAND, told=False)
     """The dotted name of the exception; for what never raised, the beginning of the reason."""

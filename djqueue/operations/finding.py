@@ -52,7 +52,7 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
     left = [part for part, found in matches.items() if not found and len(part) >= LEAST_PART]
     are_all = True
     for queue in queues if left else ():
-        for state in states:
+        for state in (state for state in states if state in STATES):
             looked_at, is_end = _first(queue, state)
             are_all = are_all and is_end
             for one in looked_at:

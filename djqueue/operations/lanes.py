@@ -14,6 +14,7 @@ from djqueue.backends.entries import Entry, LaneRecord, Record
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate
 from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import record
+from djqueue.operations.errors import InvalidInput
 from djqueue.operations.reports import Kind, column, report_row
 from djqueue.operations.unknown import note_of
 from djqueue.results import Cancelled, Result
@@ -113,7 +114,7 @@ def pause_lane(queue: BaseQueue, name: str, why: str = "", by: str = "") -> bool
     Raises ValueError for a lane without a name.
     """
     if not name:
-        raise ValueError("A lane has a name: give it.")
+        raise InvalidInput("A lane has a name: give it.")
     was = queue.lane(name)
     queue.pause_lane(name, why or BY_HAND)
     is_new = was is None or not was.paused_reason

@@ -18,6 +18,7 @@ from djqueue.registry import registry
 from djqueue.results import Cancelled, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import policy_of
+from djqueue.running.history import Ended, ended_of
 from djqueue.utils import slices
 from djqueue.wiring import queues
 from djqueue.words import cut
@@ -25,6 +26,8 @@ from djqueue.words import cut
 RUNNING = "running"
 WAITING = (READY, DELAYED)
 STATES = (*WAITING, RUNNING, FAILED)
+DONE = "done"
+"""The state of a message that its queue remembers in the history: it is found by its whole id."""
 CHUNK = 500
 """Messages that are changed at a time."""
 LONGEST_WHAT = 200
@@ -98,6 +101,12 @@ class Message:
             entry=entry,
         )
 
+    @classmethod
+    def of_ended(cls, queue: BaseQueue, id: str, ended: Ended) -> Message:
+        """A message that is done, as far as the history of its queue knows it."""
+        entry = Entry(b"", id, command=ended.command, created=ended.enqueued, attempts=ended.attempts)
+        return cls.of(queue, Record(entry, DONE, ended.ended, ended.worker))
+
 
 def failed_queue(queue: BaseQueue) -> BaseQueue:
     """The failed queue of a queue that is not a failed queue itself."""
@@ -107,11 +116,13 @@ def failed_queue(queue: BaseQueue) -> BaseQueue:
 
 def find_message(queue: BaseQueue, id: str, states: Sequence[str] = STATES) -> Message | None:
     """The message of that id, if it is in one of these states."""
-    if states != (FAILED,) and (found := queue.find(id)) is not None:
+    if {*states} & {*WAITING, RUNNING} and (found := queue.find(id)) is not None:
         one = Message.of(queue, found)
         return one if one.state in states else None
-    found = failed_queue(queue).find(id) if FAILED in states else None
-    return None if found is None else Message.of(queue, found, FAILED)
+    if FAILED in states and (found := failed_queue(queue).find(id)) is not None:
+        return Message.of(queue, found, FAILED)
+    ended = ended_of(queue, id) if DONE in states else None
+    return Message.of_ended(queue, id, ended) if ended is not None and ended.status == DONE else None
 
 
 # ---- What its entry says of the attempts that failed

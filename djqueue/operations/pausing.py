@@ -13,6 +13,7 @@ from djqueue.discovery import autodiscover
 from djqueue.exceptions import NotSupported, QueueError
 from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import operator, record
+from djqueue.operations.errors import InvalidInput
 from djqueue.operations.messages import CHUNK
 from djqueue.operations.paging import MOST_LOOKED_AT
 from djqueue.operations.queues import chosen
@@ -147,9 +148,9 @@ def _put_off(queue: BaseQueue, command: str, state: str) -> list[Entry]:
 def _check(kind: str, name: str, queue: str | None, force: bool) -> None:
     """Raises ValueError for what is no kind, InvalidQueueError for no queue, QueueError for a name not known."""
     if kind not in KINDS:
-        raise ValueError(f"{kind!r} cannot be paused: {near(kind, KINDS)}")
+        raise InvalidInput(f"{kind!r} cannot be paused: {near(kind, KINDS)}")
     if kind == QUEUE and queue is not None:
-        raise ValueError(f"pause('queue', {name!r}) takes no other queue: leave out queue={queue!r}.")
+        raise InvalidInput(f"pause('queue', {name!r}) takes no other queue: leave out queue={queue!r}.")
     alias = name if kind == QUEUE else queue
     chosen([alias] if alias else None)
     if kind == QUEUE or force:

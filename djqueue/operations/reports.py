@@ -7,7 +7,7 @@ programs; ``management/tables.py`` and ``dashboard/rendering.py`` are those for 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum, auto
 from functools import cache, singledispatch
 from typing import Any, TypeVar, cast, dataclass_transform
@@ -69,8 +69,10 @@ class Column:
     """Whether it is left out where no row has a value."""
     is_key: bool
     """Whether it names the row."""
-    is_bad: bool
-    """Whether a value other than 0 or none stands out."""
+    bad: float | None
+    """A value above this is bad news."""
+    warning: float | None
+    """A value above this stands out."""
     is_told: bool
     """Whether it is told to programs; else it is made of fields that are."""
     name: str = ""
@@ -82,12 +84,13 @@ def column(
     *,
     optional: bool = False,
     key: bool = False,
-    bad: bool = False,
+    bad: float | None = None,
+    warning: float | None = None,
     told: bool = True,
     **more: Any,
 ) -> Any:
     """A field of a row, and how it is shown; ``more`` is for :func:`dataclasses.field`."""
-    return field(metadata={"column": Column(title, kind, optional, key, bad, told)}, **more)
+    return field(metadata={"column": Column(title, kind, optional, key, bad, warning, told)}, **more)
 
 
 T = TypeVar("T")
@@ -103,11 +106,7 @@ def report_row(cls: type[T]) -> type[T]:
 def columns(cls: Hashable) -> tuple[Column, ...]:
     """The columns of a class of rows."""
     known = [(one.name, one.metadata.get("column")) for one in fields(cast("Any", cls))]
-    return tuple(
-        Column(one.title, one.kind, one.optional, one.is_key, one.is_bad, one.is_told, name)
-        for name, one in known
-        if one is not None
-    )
+    return tuple(replace(one, name=name) for name, one in known if one is not None)
 
 
 def columns_of(row: Any) -> tuple[Column, ...]:

@@ -173,11 +173,12 @@ def test_orders_to_consumers(queue, boss):
     heartbeat(queue, "web-1:42:beef")
     heartbeat(queue, "web-2:43:dead", 60.0)
     [shared] = shared_stores([queue])
-    for action, order in (("quiet", "quiet"), ("resume_consumer", "resume"), ("stop", "stop")):
-        assert "was told to" in post(boss, OTHERS, action=action, name="web-1:42:beef")
+    said = {"quiet": "claims nothing more", "resume_consumer": "claims again", "stop": "stops"}
+    for (action, words), order in zip(said.items(), ("quiet", "resume", "stop"), strict=True):
+        assert f"web-1:42:beef {words}." in post(boss, OTHERS, action=action, name="web-1:42:beef")
         assert consumers.order_of(shared.store.get(consumers.order_key_of("web-1:42:beef"))).order == order
     assert "hears nothing" in post(boss, OTHERS, action="stop", name="web-2:43:dead")
-    assert "is shown no more" in post(boss, OTHERS, action="forget", name="web-2:43:dead")
+    assert "is not shown any more" in post(boss, OTHERS, action="forget", name="web-2:43:dead")
     assert [one.name for one in operations.consumers()] == ["web-1:42:beef"] and len(logged()) == 4
 
 
@@ -239,7 +240,7 @@ def test_what_is_logged_of_an_action_can_be_stored(queue, boss):
 
 def test_every_action_needs_its_permission(queue, db):
     """Of a user who may view, and one thing beside that."""
-    tables = ((MESSAGES, message_actions.ACTIONS), (OTHERS, actions.ACTIONS))
+    tables = ((MESSAGES, message_actions.ACTIONS), (OTHERS, actions.TARGET_ACTIONS))
     acts = [(path, name, one.permission) for path, table in tables for name, one in table.items()]
     assert {permission for _, _, permission in acts} == {"retry", "remove", "pause", "run", "edit_schedules"}
     for permission in ("retry", "remove", "pause", "run", "edit_schedules"):

@@ -188,19 +188,19 @@ def click_on_consumers(window: Window):
 
     window.show("consumers/", NARROW)
     window.press("Quiet", name)
-    window.told(f"Consumer {name} was told to claim nothing more.")
+    window.told(f"Consumer {name} claims nothing more.")
     assert order() == consumers.QUIET
     heartbeat(queues["default"], name, state=consumers.QUIET)
     window.show("consumers/", NARROW)
     window.press("Resume", name)
-    window.told(f"Consumer {name} was told to claim again.")
+    window.told(f"Consumer {name} claims again.")
     assert order() == consumers.RESUME
     window.press("Stop…", name)
     window.confirm("Stop", f"Stop the consumer {name}")
-    window.told(f"Consumer {name} was told to stop.")
+    window.told(f"Consumer {name} stops.")
     assert order() == consumers.STOP
     window.press("Forget", dead)
-    window.told(f"Consumer {dead} is shown no more.")
+    window.told(f"Consumer {dead} is not shown any more.")
     assert [one.name for one in operations.consumers()] == [name]
 
 

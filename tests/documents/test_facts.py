@@ -25,6 +25,7 @@ from djqueue.checks import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
 from djqueue.operations.consumers import ConsumerRow
+from djqueue.operations.counts import QueueRow
 from djqueue.operations.failed import FailedMessage, Group
 from djqueue.operations.history import EndedMessage
 from djqueue.operations.lanes import LaneRow
@@ -69,7 +70,7 @@ def names(path: Path, title: str) -> list[str]:
     return [name for row in table(path, title) for name in literals(row[0])]
 
 
-REPORTS = (Message, FailedMessage, Group, EndedMessage, LaneRow, Schedule, PauseRow, ConsumerRow)
+REPORTS = (Message, FailedMessage, Group, EndedMessage, LaneRow, Schedule, PauseRow, ConsumerRow, QueueRow)
 
 
 def switches() -> set[str]:

@@ -280,7 +280,7 @@ def test_errors_are_listed_with_their_reasons_as_a_table_and_as_json(queue):
     kill(queue, "first", "second")
     kill(queues["mail"], "third", words="no\nstamps")
     head, *lines = run("queue_errors", "list").splitlines()
-    assert head.split() == ["id", "queue", "command", "failed", "attempts", "reason"]
+    assert head.split() == ["id", "queue", "command", "failed", "attempts", "worker", "reason"]
     assert [line.split()[:2] for line in lines] == [["first", "default"], ["second", "default"], ["third", "mail"]]
     assert [line.split()[2] for line in lines] == ["first", "second", "third"]
     assert lines[0].endswith("1  ValueError: out of paint") and lines[2].endswith("ValueError: no stamps")
@@ -583,9 +583,8 @@ def test_errors_are_exported_as_lines_of_json_with_their_bodies_on_demand_only(q
     kill(queue, "a")
     kill(queues["mail"], "b", words="no\nstamps \x1b")
     first, second = map(json.loads, run("queue_errors", "export").splitlines())
-    keys = (
-        "id queue command priority attempts failures lost created failed_at bytes exception reason description errors"
-    )
+    counts = "priority attempts failures lost bytes"
+    keys = f"id queue command {counts} created failed_at worker exception reason description errors"
     assert first.keys() == {*keys.split()}
     assert (first["id"], first["queue"], first["command"]) == ("a", "default", "app.commands.a")
     assert epoch(first["created"]) <= epoch(first["failed_at"]) <= queue.now() and first["bytes"] == len(NOT_DECODABLE)

@@ -18,19 +18,13 @@ from djqueue.operations.clocks import Clocks
 from djqueue.operations.consumers import ConsumerRow
 from djqueue.operations.queues import asking_stores, chosen, of_each
 from djqueue.operations.reports import as_json
+from djqueue.operations.targets import ORDERS
 from djqueue.running.consumers import GONE, ConsumerRecord
 from djqueue.running.shared import shared_stores
 from djqueue.words import NONE, counted, full_moment, printable
 
 SPARABLE = ("memory", "ran", "release", "version", "up")
 """What a narrow terminal does not show, in this order; --show does."""
-ORDERS = {
-    "quiet": (operations.quiet, "claims nothing more"),
-    "resume": (operations.resume_consumer, "claims again"),
-    "stop": (operations.stop, "stops"),
-    "forget": (operations.forget, "is not shown any more"),
-}
-"""What each order does, and what is said when it was given."""
 
 
 class Command(OperatorCommand):
@@ -68,7 +62,7 @@ class Command(OperatorCommand):
             if options[verb] is not None:
                 with self.outcome(verb, [options[verb]]) as outcome:
                     with asking_stores():
-                        outcome.what = [order(options[verb])]
+                        outcome.what = [order(options[verb], "")]
                     outcome.did(what=outcome.what)
                     return self.say(f"{printable(outcome.what[0])} {said}")
         stores = {shared.queues[0]: [queue.alias for queue in shared.queues] for shared in shared_stores(queues)}

@@ -46,8 +46,7 @@ class Command(MessagesCommand):
         "list": "the failed messages, a line for each",
         "summary": "how many there are, by command and exception",
         "show": "one message with its tracebacks",
-        "retry": "put messages back into their queues, with their counts of attempts at zero",
-        "delete": "delete messages",
+        **{name: one.help for name, one in OF_FAILED.items()},
         "rehearse": "run one message here, and undo what it did",
         "export": "all that is known of each message, in lines of JSON",
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from django.core.management.base import CommandError
 
@@ -16,9 +15,7 @@ from djqueue.management.changing import WHICH, MessagesCommand
 from djqueue.operations.acting import ACTIONS, Action
 from djqueue.operations.filters import ENQUEUED
 from djqueue.operations.messages import STATES, known_errors
-from djqueue.operations.queues import chosen
 from djqueue.operations.reports import as_json
-from djqueue.utils import priority
 
 
 class Command(MessagesCommand):
@@ -27,12 +24,7 @@ class Command(MessagesCommand):
     verbs = {
         "list": "the messages, a line for each",
         "show": "one message with what went wrong at its attempts",
-        "cancel": "cancel what waits, and ask what runs to stop; results and the history say so",
-        "remove": "delete messages without a trace",
-        "run-now": "let delayed messages be due now",
-        "reprioritise": "give messages that wait another priority",
-        "requeue": "put failed messages back into their queues, with their counts of attempts at zero",
-        "move": "move messages that wait to another queue, where they are new",
+        **{name: one.help for name, one in ACTIONS.items()},
     }
     more = dict.fromkeys(ACTIONS, WHICH)
     help = (
@@ -52,12 +44,10 @@ class Command(MessagesCommand):
 
     def add_others(self, of: Mapping[str, ArgumentParser]) -> None:
         for verb in ("list", *ACTIONS):
-            states = ACTIONS[verb].states if verb in ACTIONS else STATES
+            states = ACTIONS[verb].walked if verb in ACTIONS else STATES
             if len(states) > 1:
                 help = "only what is in this state; may be repeated"
                 of[verb].add_argument("--state", action="append", choices=states, dest="states", help=help)
-        of["reprioritise"].add_argument("--priority", type=int, required=True, metavar="NUMBER", help="higher is first")
-        of["move"].add_argument("--to", required=True, metavar="ALIAS", help="the queue to move them to")
 
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
         (found, failures), most = self.page(queues, options), options["limit"]
@@ -77,14 +67,6 @@ class Command(MessagesCommand):
         else:
             self.stdout.write(shown.page(one, shown.said(call), self.paint))
 
-    def given(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            if options["verb"] == "reprioritise":
-                return {"priority": priority(options["priority"])}
-        except ValueError as error:
-            raise CommandError(f"--priority: {error}", returncode=2) from None
-        return {"to": chosen([options["to"]])[0].alias} if options["verb"] == "move" else {}
-
     def unless_asked(self, action: Action) -> Sequence[str]:
         """What has failed is only meant where it is asked for, or where the verb is for nothing else."""
-        return [one for one in action.states if one != FAILED] or action.states
+        return [one for one in action.walked if one != FAILED] or action.walked

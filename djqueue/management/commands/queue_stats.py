@@ -6,7 +6,6 @@ import json
 import shutil
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
-from dataclasses import asdict
 from time import sleep
 from typing import Any, NamedTuple
 
@@ -16,28 +15,23 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.exceptions import QueueError
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import Cell, paused, table, width_of
+from djqueue.management.tables import paused, report, width_of
+from djqueue.operations import reports
+from djqueue.operations.counts import QueueRow
 from djqueue.operations.pausing import pauses
 from djqueue.operations.queues import asking, asking_stores, chosen
 from djqueue.operations.rates import MINUTES, QueueRates, queue_rates
-from djqueue.operations.reports import as_json
-from djqueue.running.pauses import COMMAND, QUEUE, Pause
+from djqueue.running.pauses import COMMAND, Pause
 from djqueue.utils import clock
-from djqueue.words import NONE, age, count, cut, cut_middle, number, printable, time_of_day
+from djqueue.words import NONE, cut, cut_middle, number, printable, time_of_day
 
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
-SHOWN = {"leased": "running"}
-"""What people and programs read instead of the names that counts have in a store."""
-HEAD = ("queue", "ready", "delayed", "running", "failed", "done", "oldest")
-PAUSED = "paused"
 MOST_PAUSED = 10
 """Commands that are paused of which a line tells below the table."""
-RATES = ("in/s", "done/s")
+RATES = ("entered", "ended")
 """Since the last look."""
-LATELY = ("done/min", "failed/min", "drain")
+LATELY = ("done_per_minute", "failed_per_minute", "time_to_drain")
 """In the last minutes."""
-OLD, TOO_OLD = 60.0, 600.0
-"""Seconds that a message has waited for a consumer, from which on that stands out, and stands out more."""
 HOME, REST_OF_LINE, REST_OF_SCREEN, CLEAR = "\033[H", "\033[K", "\033[J", "\033[2J"
 HIDE_CURSOR, SHOW_CURSOR = "\033[?25l", "\033[?25h"
 EVERY = 2.0
@@ -52,13 +46,6 @@ class Look(NamedTuple):
     lately: dict[str, QueueRates]
     """The rates of the last minutes, of queues that keep facts."""
     pauses: Sequence[Pause]
-
-    def pause_of(self, queue: BaseQueue) -> Pause | None:
-        return next((one for one in self.pauses if (one.kind, one.name) == (QUEUE, queue.alias)), None)
-
-    def commands_of(self, queue: BaseQueue) -> list[Pause]:
-        """The commands that are paused in a queue."""
-        return [one for one in self.pauses if one.kind == COMMAND and one.queue in ("", queue.alias)]
 
 
 NOTHING_SEEN = Look(0.0, {}, {}, [])
@@ -130,14 +117,11 @@ class Command(OperatorCommand):
 
     def _text(self, queues: Sequence[BaseQueue], look: Look, before: Look | None, as_json: bool) -> str:
         known = [queue for queue in queues if queue.alias in look.stats]
-        if as_json:
-            return json.dumps([_object(queue, look) for queue in known])
-        rates = RATES if before else ()
-        head = (*HEAD[:-1], *rates, *LATELY, HEAD[-1], PAUSED)
         rows = [_row(queue, look, before) for queue in known]
-        width, without = width_of(self.stdout), _left_out(look, before)
-        cuts = {"queue": cut_middle, PAUSED: cut}
-        shown = table(head, rows, head[1:-1], without=without, cuts=cuts, width=width, paint=self.paint)
+        if as_json:
+            return json.dumps([reports.as_json(one) for one in rows])
+        width = width_of(self.stdout)
+        shown = report(rows, without=_left_out(look, before), width=width, paint=self.paint)
         return "\n".join([shown, *_paused_commands(look, width), "", *_places(known, width)]) if known else shown
 
 
@@ -162,40 +146,27 @@ def _look(queues: Sequence[BaseQueue]) -> tuple[Look, list[str]]:
     return Look(clock(), known, lately, stopped), list(failures)
 
 
-def _row(queue: BaseQueue, look: Look, before: Look | None) -> list[str]:
-    stats = look.stats[queue.alias]
-    counts = [count(getattr(stats, name), None if name == "done" else stats.capped) for name in COUNTS]
-    counts[COUNTS.index("failed")] = Cell.of(counts[COUNTS.index("failed")], "ERROR" if stats.failed else "")
-    waited = stats.oldest or 0.0
-    oldest = Cell.of(age(stats.oldest), "ERROR" if waited >= TOO_OLD else "WARNING" if waited >= OLD else "")
-    rates = _rates(queue.alias, look, before) if before else ()
-    return [queue.alias, *counts, *rates, *_lately(look.lately.get(queue.alias)), oldest, paused(look.pause_of(queue))]
-
-
-def _lately(rates: QueueRates | None) -> list[str]:
-    """What was done and failed per minute, and the time to drain."""
-    if rates is None:
-        return [NONE] * len(LATELY)
-    failed = Cell.of(_shown(rates.failed), "ERROR" if rates.failed else "")
-    return [_shown(rates.done), failed, age(rates.time_to_drain)]
+def _row(queue: BaseQueue, look: Look, before: Look | None) -> QueueRow:
+    since = _rates(queue.alias, look, before) if before else (None, None)
+    return QueueRow.of(queue, look.stats[queue.alias], look.lately.get(queue.alias), look.pauses, since)
 
 
 def _left_out(look: Look, before: Look | None) -> Sequence[str]:
-    """The columns that are not shown: pauses if no queue is paused; of the rates of the last minutes all if nothing
-    ran, else those that are told since a look."""
-    without = () if any(one.kind == QUEUE for one in look.pauses) else (PAUSED,)
+    """The columns that are not shown: of the rates of the last minutes all if nothing ran, else those that are told
+    since a look."""
+    without = () if before else RATES
     if not any(one.done or one.failed or one.retried or one.time_to_drain for one in look.lately.values()):
         return (*LATELY, *without)
-    return without if before is None else (*LATELY[:2], *without)
+    return without if before is None else LATELY[:2]
 
 
-def _rates(alias: str, look: Look, before: Look) -> list[str]:
+def _rates(alias: str, look: Look, before: Look) -> tuple[float | None, float | None]:
     """Messages per second since the last look: how many came in, and how many were done."""
     now, then = look.stats[alias], before.stats.get(alias)
     if then is None:
-        return [NONE, NONE]
+        return None, None
     seconds = max(0.001, look.at - before.at)
-    return [_rate(_total(now), _total(then), seconds), _rate(now.done, then.done, seconds)]
+    return _rate(_total(now), _total(then), seconds), _rate(now.done, then.done, seconds)
 
 
 def _total(stats: QueueStats) -> int | None:
@@ -205,14 +176,8 @@ def _total(stats: QueueStats) -> int | None:
     return None if unknown else sum(counts)
 
 
-def _rate(now: int | None, then: int | None, seconds: float) -> str:
-    if now is None or then is None:
-        return NONE
-    return _shown(max(0, now - then) / seconds)  # failed messages may have been deleted
-
-
-def _shown(rate: float) -> str:
-    return f"{rate:.1f}" if 0 < rate < 10 else f"{rate:,.0f}"
+def _rate(now: int | None, then: int | None, seconds: float) -> float | None:
+    return None if now is None or then is None else max(0, now - then) / seconds  # failed ones may have been deleted
 
 
 def _paused_commands(look: Look, width: int | None) -> list[str]:
@@ -233,19 +198,6 @@ def _places(queues: Sequence[BaseQueue], width: int | None) -> list[str]:
         places.setdefault(queue.describe() or NONE, []).append(queue.alias)
     lines = [f"{', '.join(aliases)}: {place}" for place, aliases in places.items()]
     return [cut_middle(line, width) if width else line for line in lines]
-
-
-def _object(queue: BaseQueue, look: Look) -> dict:
-    lately = look.lately.get(queue.alias)
-    rates = {
-        f"{name}_per_minute": lately and getattr(lately, name) for name in ("enqueued", "done", "failed", "retried")
-    }
-    drain = {"time_to_drain": lately and lately.time_to_drain}
-    pause, commands = look.pause_of(queue), look.commands_of(queue)
-    stopped = {"pause": as_json(pause), "paused_commands": as_json(commands)}
-    counts = {SHOWN.get(name, name): value for name, value in asdict(look.stats[queue.alias]).items()}
-    known = {"queue": queue.alias, "backend": queue.describe(), **counts}
-    return {**known, **rates, **drain, **stopped}
 
 
 def _pause(text: str) -> float:
