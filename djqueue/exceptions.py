@@ -74,6 +74,9 @@ class InvalidQueueError(QueueError, ImproperlyConfigured):
 class StoreError(QueueError):
     """The store of a queue cannot be used now; the text says which one, why, and the mend, without a password."""
 
+    stops_one = False
+    """Whether it stops that queue alone, and no other of the same server."""
+
     def of_queue(self, alias: str) -> Self:
         """This error, whose text now begins with the queue, and whose traceback begins where it is raised again."""
         text = str(self)

@@ -300,6 +300,8 @@ class _Question(threading.Thread):
     def __init__(self, queues: Sequence[BaseQueue]):
         super().__init__(name=f"djqueue-question-{queues[0].alias}", daemon=True)
         self.error: Exception | None = None
+        self._stopped: list[tuple[BaseQueue, StoreError]] = []
+        """Queues that stand still while the others can be served."""
         self._queues = queues
         self._asked = queues[0]
         self._reasons: list[CheckMessage] = []
@@ -308,8 +310,7 @@ class _Question(threading.Thread):
         try:
             for queue in self._queues:
                 self._asked = queue
-                queue.stats()
-                queue.history_of("")  # whose table came with a migration of its own
+                self._ask(queue)
         except Exception as error:
             if not isinstance(error, StoreError):  # which says why, and the mend
                 with suppress(Exception):  # this asks the store, which may be out of reach
@@ -318,7 +319,19 @@ class _Question(threading.Thread):
         finally:
             connections.close_all()
 
+    def _ask(self, queue: BaseQueue) -> None:
+        try:
+            queue.stats()
+            queue.history_of("")  # which has a table of its own
+        except StoreError as error:
+            if not error.stops_one:
+                raise
+            self._stopped.append((queue, error))
+
     def tell(self) -> None:
+        for queue, error in self._stopped:
+            text = "Queue %r stands still, and is served once this is corrected: %s"
+            say(logging.CRITICAL, text, queue.alias, error, extra={"queue": queue.alias})
         if self.is_alive():
             text = "The store of queue %r says nothing for %g s; the queue is served once it does"
             say(logging.ERROR, text, self._asked.alias, FIRST_ANSWER, extra={"queue": self._asked.alias})

@@ -20,6 +20,7 @@ from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, run_all
 from djqueue.consumer.rates import Sampler
+from djqueue.exceptions import StoreError
 from djqueue.running.reporting import tell_started
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, plain, seconds, tell, whole
@@ -139,7 +140,13 @@ class Reaper(Loop):
         self.move()
         left = self._due.get(id(queue), 0.0) - time.monotonic()
         if left <= 0:
-            left = self._reap(queue, self._lease_of(queue))
+            try:
+                left = self._reap(queue, self._lease_of(queue))
+            except StoreError as error:
+                if not error.stops_one:
+                    raise
+                left = SWEEP_EVERY
+                tell(logger, logging.ERROR, "%s: %s", queue.alias, error, extra={"queue": queue.alias})
             self._due[id(queue)] = time.monotonic() + left
         return left
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
+from shlex import quote
 from typing import Any
 
 from django.core.checks import CheckMessage, Error, Warning
@@ -37,12 +36,9 @@ except ImportError:  # redis-py does without it, and so do we
 
 from djqueue.backends.redis.address import FORMS, invalid, several, url_of
 from djqueue.backends.redis.discovery import Cluster, by_sentinel, cluster_of, once
-from djqueue.backends.redis.protocol import untext
+from djqueue.backends.redis.protocol import type_of, untext
 from djqueue.backends.redis.scripts import Script
 from djqueue.exceptions import InvalidQueueError, QueueFull, StoreError, StoreUnreachable
-from djqueue.utils import tell
-
-logger = logging.getLogger(__name__)
 
 MEND = "Start it, or correct CONNECTION."
 MEND_CLUSTER = "Give CONNECTION redis+cluster:// and the addresses of some nodes."
@@ -53,11 +49,6 @@ FAULTS = (ConnectionError, TimeoutError, ResponseError, *CLUSTER_FAULTS)
 UNBOUNDED = 2**20
 Execute = Callable[..., Any]
 NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
-
-
-def is_wrong_type(error: ResponseError) -> bool:
-    """Whether a key is of another type than the command takes."""
-    return "WRONGTYPE" in str(error)
 
 
 class DirectCommands:
@@ -184,6 +175,16 @@ class RedisLacksDatabase(StoreError, InvalidQueueError):
     """A Redis server has no database of that number."""
 
 
+class RedisKeyOfWrongType(StoreError, ResponseError):
+    """Some ``keys`` of a queue have a type that they cannot have: it stands still until they are moved aside."""
+
+    stops_one = True
+
+    def __init__(self, text: str, keys: Sequence[bytes]):
+        super().__init__(text)
+        self.keys = keys
+
+
 def _reason(error: Exception) -> str:
     """Why a call failed: what the system says of the socket if the client quotes that, else what the client says."""
     cause, text = error.__cause__ or error.__context__, str(error)
@@ -211,18 +212,18 @@ class Link:
             except NoScriptError:  # a server that was restarted, or flushed its scripts; it ran nothing
                 return execute("EVAL", script.source, len(keys), *keys, *args)
         except FAULTS as error:
-            raise self.told(error) from None
+            raise self.told(error, keys) from None
 
     def execute(self, *args: object) -> Any:
-        """The reply to a command.
+        """The reply to a command whose first argument is its key, if it has any.
 
-        Raises StoreUnreachable, QueueFull if the server has no memory for it, RedisLacksDatabase, else whatever the
-        client raises.
+        Raises StoreUnreachable, QueueFull if the server has no memory for it, RedisKeyOfWrongType, RedisLacksDatabase,
+        else whatever the client raises.
         """
         try:
             return self._execute(*args)
         except FAULTS as error:
-            raise self.told(error) from None
+            raise self.told(error, args[1:2]) from None
 
     def execute_many(self, commands: Sequence[Sequence[object]]) -> list[Any]:
         """The replies to commands that are sent together; of one that fails its error. Raises as :meth:`execute`."""
@@ -237,14 +238,16 @@ class Link:
     def _by_client(self, *args: Any) -> Any:
         return self.client.execute_command(*args)
 
-    def told(self, error: Exception) -> Exception:
-        """The error of a client in our words, if we have any."""
+    def told(self, error: Exception, keys: Sequence[Any] = ()) -> Exception:
+        """The error of a client in our words, if we have any; ``keys`` are those of the call."""
         if isinstance(error, ConnectionError):
             return RedisUnreachable(f"{self.where} cannot be reached: {_reason(error)}. {MEND}")
         if isinstance(error, TimeoutError):
             return RedisSilent(f"{self.where} does not answer: {_reason(error)}. {MEND}")
         if isinstance(error, OutOfMemoryError) or "-OOM" in str(error):  # Redis 6 wraps the error of a script
             return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
+        if "WRONGTYPE" in str(error):
+            return self._of_wrong_type(keys) or error
         if "DB index is out of range" in str(error):
             return RedisLacksDatabase(f"{self.where} is no database of that server{self._databases()}. {MEND_NUMBER}")
         return self._refused(error)
@@ -273,13 +276,18 @@ class Link:
             return f", which has {count}, from 0 to {count - 1}"
         return ""
 
-    def set_aside(self, retype: Script, keys: Sequence[bytes], types: Sequence[str], alias: str = "") -> list[bytes]:
-        """Give keys of a wrong type other names, which are logged with the alias of the queue; old and new in turn."""
-        renamed = self.run(retype, keys, (secrets.token_hex(4), *types))
-        for key, name in zip(*[iter(renamed)] * 2, strict=True):
-            text = "Redis key %s had a type that it cannot have: it is %s now, and the queue goes on without it"
-            tell(logger, logging.CRITICAL, text, untext(key), untext(name), extra={"queue": alias})
-        return renamed
+    def _of_wrong_type(self, keys: Sequence[bytes]) -> RedisKeyOfWrongType | None:
+        """The error that names those of some keys that have a wrong type; None if none has by now."""
+        found = self.execute_many([("TYPE", key) for key in keys])
+        odd = {key: type.decode() for key, type in zip(keys, found, strict=True) if isinstance(type, bytes)}
+        odd = {key: type for key, type in odd.items() if type not in ("none", type_of(key))}
+        where = "-c" if self.is_cluster else f"-n {self._settings.get('db') or 0}"
+        texts = []
+        for key, type in odd.items():
+            name = untext(key)
+            command = f"redis-cli {where} RENAMENX {quote(name)} {quote(f'{name}:aside')}"
+            texts.append(f"{self.where} has a {type} at the key {name}, not a {type_of(key)}. Move it aside: {command}")
+        return RedisKeyOfWrongType("; ".join(texts), list(odd)) if odd else None
 
     def pop(self, lists: Sequence[bytes], seconds: float, promptly: bool = False) -> bool:
         """Wait for one of the lists to hold something, and take that; whether there was something in time.
@@ -291,13 +299,13 @@ class Link:
             client = self._client_at(lists[0])
             # A client that is one connection lends none.
             if not promptly or getattr(client, "connection", self) is not None:
-                return self.execute(*args) is not None
+                return self._execute(*args) is not None
             with client.client() as borrowed:
                 return _popped(borrowed.connection, args) is not None
         except MovedError:
             return self.execute(*args) is not None  # which learns where the queue is now
         except FAULTS as error:
-            raise self.told(error) from None
+            raise self.told(error, lists) from None
 
     def _client_at(self, key: bytes) -> Any:
         """The client of the server that has a key. May connect."""

@@ -29,9 +29,8 @@ TYPES |= dict.fromkeys(
     ),
     "zset",
 )
-TYPES |= {"recent": "list", "bell": "list", "flip": "string"}
-TYPES |= {f"failed_{part}": TYPES[part] for part in ("body", "env", "ready", "delayed", "leases", "own")}
-"""The type of the key of each part."""
+TYPES |= {"recent": "list", "bell": "list"}
+"""The type of the key of each part. All other keys are strings."""
 
 
 def text(value: str) -> bytes:
@@ -45,6 +44,11 @@ def untext(value: bytes) -> str:
         return value.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return value.decode("utf-8", "replace")
+
+
+def type_of(key: bytes) -> str:
+    """The type that a key has to be of."""
+    return TYPES.get(untext(key.partition(b"}:")[2].removeprefix(b"failed:")), "string")
 
 
 def microseconds(seconds: float) -> int:

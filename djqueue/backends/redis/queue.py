@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, Self
 
 from django.core.checks import CheckMessage
-from redis.exceptions import ConnectionError, ResponseError
+from redis.exceptions import ConnectionError
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
 from djqueue.backends.entries import (
@@ -40,7 +40,7 @@ from djqueue.backends.entries import (
 from djqueue.backends.guards import Guard, Span, remembering
 from djqueue.backends.history import HistoryRow, most_records
 from djqueue.backends.redis import protocol
-from djqueue.backends.redis.connection import Link, check_server, connections, is_wrong_type
+from djqueue.backends.redis.connection import Link, RedisKeyOfWrongType, check_server, connections
 from djqueue.backends.redis.history import Newest
 from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
@@ -178,14 +178,14 @@ class RedisQueue(LeasedQueue):
         ends, sizes = (self.rings, self._remember, self._keep), (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE)
         ids = [protocol.text(one.entry.id) for one in done]
         said = *ends, *sizes, span, token, protocol.text(owner), tokens, *_records(history), *ids
-        with suppress(ConnectionError):
-            try:
-                with self._unanswered.asking(token, lease):
-                    reply = self._ask("exchange", said, ())
-                return _but(done, reply[6]), self._claimed(reply, token, span)
-            except ResponseError as error:
-                self._set_right(error)
-        return self._complete_again(done, history), self.claim(limit, lease, owner, ahead, begin=False)
+        try:
+            with self._unanswered.asking(token, lease):
+                reply = self._run("exchange", said)
+        except ConnectionError:
+            return self._complete_again(done, history), self.claim(limit, lease, owner, ahead, begin=False)
+        except RedisKeyOfWrongType:  # where it claims, it has completed: the next claim raises this again
+            return self._complete_again(done, history), Claimed((), 0.0)
+        return _but(done, reply[6]), self._claimed(reply, token, span)
 
     def _complete_again(self, leases: Sequence[Lease], history: Sequence[bytes]) -> list[Lease]:
         args = self.rings, self._remember, self._keep, *_records(history), 2
@@ -311,14 +311,11 @@ class RedisQueue(LeasedQueue):
 
     def _recount(self) -> int:
         """Correct some lanes that are not at their place, or whose number in flight is wrong; how many."""
-        self._recounted, wrong, levelled = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
+        self._recounted, wrong = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
         for name in wrong:
             text, extra = "%s: lane %s was in a wrong place or had a wrong count; corrected", {"queue": self.alias}
             tell(logger, logging.ERROR, text, self.name, plain(protocol.untext(name)), extra=extra)
-        if levelled:
-            text = "%s: %d members of the lines of its lanes had other scores than 0, behind which nothing was found"
-            tell(logger, logging.ERROR, text, self.name, levelled, extra={"queue": self.alias})
-        return len(wrong) + levelled
+        return len(wrong)
 
     def _tell_of_orphans(self, back: Sequence[bytes], failed: Sequence[bytes]) -> None:
         for ids, text in ((back, "went back to its own"), (failed, "was put among the failed")):
@@ -487,25 +484,15 @@ class RedisQueue(LeasedQueue):
     # ---- the calls
 
     def _run(self, name: str, args: Sequence, more: Sequence[bytes] = ()) -> Any:
-        try:
-            return self._ask(name, args, more)
-        except ResponseError as error:
-            self._set_right(error, more)
-        return self._ask(name, args, more)
+        script, keys = self._script(name)
+        return self._link.run(script, [*keys, *more] if more else keys, args)
 
     def _run_safely(self, name: str, args: Sequence, more: Sequence[bytes] = (), again: str = "") -> tuple[list, bool]:
         """Run a script, again if the connection broke; returns whether it did. Only for scripts that may run twice."""
         try:
-            return self._ask(name, args, more), False
+            return self._run(name, args, more), False
         except ConnectionError:
-            pass
-        except ResponseError as error:
-            self._set_right(error, more)
-        return self._run(again or name, args, more), True
-
-    def _ask(self, name: str, args: Sequence, more: Sequence[bytes]) -> Any:
-        script, keys = self._script(name)
-        return self._link.run(script, [*keys, *more] if more else keys, args)
+            return self._run(again or name, args, more), True
 
     def _script(self, name: str) -> tuple[Script, list[bytes]]:
         """A script and its keys."""
@@ -514,26 +501,11 @@ class RedisQueue(LeasedQueue):
             self._scripts[name] = found, [self._keys.part(key) for key in found.keys]
         return self._scripts[name]
 
-    def _set_right(self, error: ResponseError, facts: Sequence[bytes] = ()) -> None:
-        """Set keys of a wrong type aside, and put back the entries that were in them; raises any other error."""
-        if not is_wrong_type(error):
-            raise error
-        retype, keys = self._script("retype")
-        types = [*(protocol.TYPES[part] for part in retype.keys), *["string"] * len(facts)]
-        renamed = self._link.set_aside(retype, [*keys, *facts], types, self.alias)
-        if renamed:
-            self._swept = "env", b"0"
-            self.sweep(protocol.FAR)
-
     def _put_plain(self, entry: Entry) -> bool:
         score = 0 if self.name.endswith(FAILED_SUFFIX) else entry.priority if self._lifo else -entry.priority
         behind = protocol.plain_envelope(entry.priority, entry.command)
         with suppress(ConnectionError):
-            try:
-                said = protocol.text(entry.id), entry.body, score, behind, self.rings
-                return self._ask("put_plain", said, ()) == 1
-            except ResponseError as error:
-                self._set_right(error)
+            return self._run("put_plain", (protocol.text(entry.id), entry.body, score, behind, self.rings)) == 1
         self._run("put_again", (self.rings, self._remember, *protocol.accepted(entry, None)))
         return True  # if it was known then, the first call has put it
 
@@ -601,6 +573,11 @@ class RedisBlockingQueue(RedisQueue):
         bells, end = [queue._keys.part("bell") for queue in (self, *beside)], time.monotonic() + seconds
         longest = self._link.longest_block
         while (left := end - time.monotonic()) > 0:
-            if self._link.pop(bells, min(left, longest), promptly and left < longest + LATE):
-                return True
+            try:
+                if self._link.pop(bells, min(left, longest), promptly and left < longest + LATE):
+                    return True
+            except RedisKeyOfWrongType as error:  # of one queue, which must not stop the others
+                bells = [bell for bell in bells if bell not in error.keys]
+                if not bells:
+                    raise
         return False

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any
 
-from redis.exceptions import ResponseError
-
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
-from djqueue.backends.redis.connection import Link, is_wrong_type
+from djqueue.backends.redis.connection import Link
 from djqueue.backends.redis.protocol import AT_ONCE, milliseconds, portions, slices, until
 from djqueue.backends.redis.scripts import script
 from djqueue.backends.stores import RESULTS, Change, Grant, keys_of
@@ -82,8 +80,7 @@ class RedisStore(BaseStore):
         return self._link.run(script("now"), [self._keys.part("meta")], ()) / 1e6
 
     def get(self, key: str) -> bytes | None:
-        name = self._keys.fact(key)
-        return self._righted([name], self._link.execute, "GET", name)
+        return self._link.execute("GET", self._keys.fact(key))
 
     def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
         """Of facts of one queue, which on a cluster are in one slot."""
@@ -170,17 +167,7 @@ class RedisStore(BaseStore):
         return keys
 
     def _run(self, name: str, keys: Sequence[bytes], args: Sequence) -> Any:
-        return self._righted(keys, self._link.run, script(name), keys, args)
-
-    def _righted(self, keys: Sequence[bytes], ask: Callable, *args: object) -> Any:
-        """The answer; asked once more if a key was of a wrong type, which was set aside."""
-        try:
-            return ask(*args)
-        except ResponseError as error:
-            if not is_wrong_type(error):
-                raise
-        self._link.set_aside(script("retype"), keys, ["string"] * len(keys))
-        return ask(*args)
+        return self._link.run(script(name), keys, args)
 
     def _set(self, key: str, value: bytes, *how: str | int) -> bool:
         return bool(self._link.execute("SET", self._keys.fact(key), value, *how))

@@ -141,14 +141,6 @@ def test_a_single_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, 
     assert (queue.put([one]), len(queue)) == ([False], 1)
 
 
-@pytest.mark.parametrize("part", ["body", "env", "ready", "meta"])
-def test_a_single_put_outlives_a_key_of_a_wrong_type(queue, redis_client, part):
-    redis_client.lpush(queue._keys.part(part), "garbage")
-    [one] = work()
-    assert queue.put([one]) == [True]
-    assert [lease.entry.id for lease in queue.claim(5)] == [one.id]
-
-
 @pytest.mark.parametrize("options", [{}, {"always_delay": True}, {"extend": True}])
 def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, options):
     queue, client = lossy
@@ -234,19 +226,6 @@ def test_an_exchange_that_never_arrives_raises_and_may_be_repeated(lossy, monkey
             queue.exchange(done, 2)
     held, claimed = queue.exchange(done, 2)
     assert (held, len(claimed), queue.stats().leased) == (done, 2, 2)
-
-
-@pytest.mark.parametrize("part", ["recent", "meta", "delayed", "ready", "lanes_ready"])
-def test_an_exchange_outlives_a_key_of_a_wrong_type(queue, redis_client, part):
-    done = held(queue, 2)
-    queue.put(work(2))
-    key = queue._keys.part(part)
-    redis_client.delete(key)
-    redis_client.set(key, "garbage") if part != "recent" else redis_client.hset(key, "a", "garbage")
-    first, claimed = queue.exchange(done, 5)
-    assert first == done
-    assert len({lease.entry.id for lease in [*claimed, *queue.claim(5)]}) == 2
-    assert queue.stats().done >= 2 or part == "meta"
 
 
 def test_a_claim_whose_reply_was_lost_is_not_repeated(lossy):

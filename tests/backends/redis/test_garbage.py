@@ -1,12 +1,18 @@
 """What somebody, or an older version, wrote into the keys of a queue costs what it is of, and nothing else."""
 
 import logging
+import re
+import shlex
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import pytest
+from redis.exceptions import ResponseError
 
-from djqueue.backends.base import Entry, OnceGuard, RateLimit
+from djqueue import queues
+from djqueue.backends.base import Entry, Fact, OnceGuard, RateLimit, UniqueGuard
 from djqueue.backends.redis import protocol
+from djqueue.backends.redis.connection import RedisKeyOfWrongType
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.backends.stores import KEY
 from djqueue.flow.gates import Gate
@@ -17,6 +23,8 @@ from djqueue.testing import eventually
 from djqueue.testing.contract.history import records
 from djqueue.testing.contract.steps import until_now_is
 from tests.backends.redis.support import held, work
+from tests.support.backends import redis_connection
+from tests.support.consumer import serving
 
 pytestmark = pytest.mark.server("redis")
 
@@ -34,20 +42,6 @@ GARBAGE = [
     "0" * 28 + f" {'9' * 400} 1 0 0 0 0 0 0\n",
     "\x00\xff",
     "9" * 5000,
-]
-WRONG = [
-    "ready",
-    "delayed",
-    "leases",
-    "own",
-    "ready",
-    "lanes_scheduled",
-    "done",
-    "recent",
-    "bell",
-    "meta",
-    "lanes",
-    "names",
 ]
 ORDERED = Gate(ordered=True, max_run=3).written()
 
@@ -210,81 +204,169 @@ def test_garbage_in_a_failed_queue_stays_there(queue, redis_client):
     assert queue.requeue([ids[1]]) == 1
 
 
-@pytest.mark.parametrize("part", WRONG)
-def test_a_key_of_a_wrong_type_is_set_aside_and_the_queue_goes_on(make, redis_client, caplog, part):
-    queue = make(cls=RedisBlockingQueue, remember_done=60)
+@contextmanager
+def occupied(client, part):
+    """A key of the queue has a wrong type, and whoever did that puts the right one back."""
+    key, kept = f"{TAG}{part}", f"{TAG}kept"
+    with suppress(ResponseError):  # there is none
+        client.rename(key, kept)
+    client.set(key, "x") if protocol.type_of(key.encode()) != "string" else client.rpush(key, "x")
+    yield key
+    assert not client.exists(key), "it was moved aside"
+    if client.exists(kept):
+        client.rename(kept, key)
+
+
+def move_aside(client, error):
+    """Do what the error says, once for each key that it names."""
+    commands = [shlex.split(line) for line in re.findall(r"redis-cli (.*?)(?:; Redis|$)", str(error))]
+    assert commands and all(words[:3] == ["-n", words[1], "RENAMENX"] for words in commands)
+    assert [client.execute_command(*words[2:]) for words in commands] == [True] * len(commands)
+
+
+class Calls:
+    """Calls of a queue some of which a key stops: what came of those that it did not stop."""
+
     lane = {"lane": "a", "gate": ORDERED}
-    entries = [*work(10), *work(3, delay=0.001), *work(3, **lane)]
-    queue.put(entries)
-    held = queue.claim(2, lease=0.001)
-    until_now_is(queue, held[1].until)  # so that the reaper finds the key, and no claim stops half way
-    redis_client.set(TAG + part, "x")
-    found = []
+    inner = {"lane": "b", "gate": Gate(concurrency=2, parent="all", parent_gate=Gate(concurrency=9)).written()}
 
-    def is_drained():
-        queue.reap()
-        queue.sweep()
-        found.extend(drain(queue))
-        return len(set(found)) == len(entries)
+    def __init__(self, queue):
+        self.queue, self.errors, self.put_ids, self.done, self.failed = queue, [], [], [], []
+        self.put([*work(6), *work(3, **self.lane), *work(3, **self.inner), *work(2, delay=0.001)])
+        self.held = list(queue.claim(10))
+        self.each, self.record = iter(list(self.held)), records(queue, 1)
 
-    eventually(is_drained)
-    assert queue.put(work()) == [True]
-    assert queue.stats().ready == 1
-    assert held
-    told = [one for one in caplog.records if one.levelno == logging.CRITICAL]
-    assert len(told) == 1 and f"{TAG}{part}" in told[0].getMessage()
-    assert len(redis_client.keys(f"{TAG}{part}:*")) == 1
+    def ask(self, verb, *args):
+        try:
+            return verb(*args)
+        except RedisKeyOfWrongType as error:
+            self.errors.append(error)
+            return None
+
+    def put(self, entries, guards=None):
+        if accepted := self.ask(self.queue.put, entries, guards):
+            assert accepted == [True] * len(entries)
+            self.put_ids += [entry.id for entry in entries]
+
+    def settle(self, verb, into, *args):
+        """Settle the next lease."""
+        ended = self.ask(verb, [next(self.each)], *args) or []
+        into += [lease.entry.id for lease in ended]
+        self.held = [lease for lease in self.held if lease not in ended]
+
+    def exchange(self, leases):
+        ended, claimed = self.queue.exchange(leases, 2)
+        self.held += claimed
+        return ended
+
+    def make_all(self):
+        queue = self.queue
+        self.put(work())
+        self.put([*work(2), *work(1, delay=0.001)])
+        self.put([*work(1, **self.lane), *work(2, **self.inner)])
+        self.put(work(2), [OnceGuard("key", 60), UniqueGuard("other")])
+        self.held += self.ask(queue.claim, 2) or []
+        self.settle(self.exchange, self.done)
+        self.settle(self.exchange, self.done)
+        self.settle(queue.complete, self.done, [Fact("result:x", b"value", 60)], self.record)
+        self.settle(queue.fail, self.failed, [Fact("result:y", b"value", 60)], self.record)
+        self.settle(queue.release, [])
+        self.ask(queue.touch, self.held)
+        for verb in (queue.reap, queue.sweep, queue.failed.sweep, queue.stats, queue.lanes, queue.history):
+            self.ask(verb)
+        self.ask(queue.wait_for_work, 0.01)
+        self.ask(queue.store.trim_results, 10)
+
+    def is_drained(self):
+        self.queue.reap()
+        self.queue.sweep()
+        self.done += drain(self.queue)
+        return len(set(self.done)) + self.queue.stats().failed == len(self.put_ids)
 
 
-@pytest.mark.parametrize("verb", ["complete", "fail", "exchange", "cancel"])
-def test_a_history_of_a_wrong_type_is_set_aside_before_anything_has_changed(queue, redis_client, verb):
-    queue.put(work(2))
-    (lease,), (told,) = queue.claim(1), records(queue, 1)
-    redis_client.set(f"{TAG}history", "x")
-    settle = {
-        "complete": lambda: queue.complete([lease], history=[told]),
-        "fail": lambda: queue.fail([lease], history=[told]),
-        "exchange": lambda: queue.exchange([lease], 1, history=[told])[0],
-        "cancel": lambda: [lease] if queue.cancel(queue.peek("ready")[0].entry.id, None, told) else [],
-    }
-    assert settle[verb]() == [lease]
-    assert [row.record for row in queue.history()] == [told]
-    assert [one.entry.body for one in queue.failed.peek("ready")] == ([b"work"] if verb == "fail" else [])
+@pytest.mark.parametrize("part", [*protocol.TYPES, *(f"failed:{part}" for part in ("body", "env", "ready", "own"))])
+def test_a_key_of_a_wrong_type_stops_its_queue_and_nothing_is_lost_or_done_twice(make, redis_client, part):
+    queue = make(cls=RedisBlockingQueue, remember_done=60)
+    calls = Calls(queue)
+    with occupied(redis_client, part) as key:
+        calls.make_all()
+        assert calls.errors
+        assert all(key in str(error) and error.keys == [key.encode()] for error in calls.errors)
+        move_aside(redis_client, calls.errors[-1])
+    calls.done += [lease.entry.id for lease in queue.complete(calls.held)]
+    eventually(calls.is_drained)
+    gone = [record.entry.id for record in queue.failed.peek("ready")]
+    assert sorted(calls.done + gone) == sorted(calls.put_ids)
+    assert set(calls.failed) <= set(gone)
+    assert (queue.stats().ready, queue.stats().leased) == (0, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("part", ["ready", "env", "bell"])
+def test_a_consumer_serves_its_other_queue_and_this_one_once_the_key_was_moved(settings, redis_client, caplog, part):
+    path = "djqueue.backends.redis_backend.RedisBlockingQueue"
+    config = {"CLASS": path, "CONNECTION": redis_connection(), "OPTIONS": {"PREFIX": "djqueue"}}
+    settings.QUEUES = {"mail": config, "default": config}
+    redis_client.set(f"{TAG}{part}", "x")
+    mail, other = queues["mail"], queues["default"]
+    with serving("mail", "default"):
+        for count in (1, 2):
+            other.put(work())
+            eventually(lambda count=count: other.stats().failed == count)
+        with pytest.raises(RedisKeyOfWrongType) as told:
+            mail.put(work())
+        assert part != "ready" or str(told.value) in caplog.text
+        move_aside(redis_client, told.value)
+        mail.put(work())
+        eventually(lambda: mail.stats().failed == 1)
 
 
 @pytest.mark.parametrize("moderate", [False, True])
-def test_what_says_how_much_was_granted_may_be_of_a_wrong_type_too(queue, redis_client, caplog, moderate):
+def test_a_rate_limit_of_a_wrong_type_stops_what_it_bounds(queue, redis_client, moderate):
     rate_limit = RateLimit("queue:mail", Window(10, 1.0, moderate), "queue:mail too" if moderate else "")
-    queue.put(work(4))
-    [first] = queue.claim_within(rate_limit, 1)
+    entries = work(4)
+    queue.put(entries)
+    assert len(queue.claim_within(rate_limit, 1)) == 1
     for key in redis_client.keys("*fact:*"):
         redis_client.delete(key)
         redis_client.hset(key, "x", 1)
-    eventually(lambda: queue.claim_within(rate_limit, 1))
-    assert queue.put(work(), [OnceGuard("key", 60)]) == [True]
-    [key] = redis_client.keys(f"{TAG}fact:key")
-    redis_client.delete(key)
-    redis_client.lpush(key, "x")
-    assert queue.put(work(), [OnceGuard("key", 60)]) == [True]
-    assert "had a type that it cannot have" in caplog.text
+        with pytest.raises(RedisKeyOfWrongType) as told:
+            queue.claim_within(rate_limit, 1)
+        move_aside(redis_client, told.value)
+    assert len(eventually(lambda: queue.claim_within(rate_limit, 1))) == 1
 
 
 FACTS = {
-    "get": lambda store: store.get("key") is None,
-    "swap": lambda store: not store.swap("key", b"was", b"is", 60),
-    "keep": lambda store: not store.keep("key", b"value", 60),
-    "drop": lambda store: not store.drop("key", b"value"),
-    "take": lambda store: store.acquire(RateLimit("key", Window(10, 60.0)), 10).count == 10,
-    "change": lambda store: store.change_rate_limit(RateLimit("key", Window(10, 60.0))) is None,
+    "get": lambda queue: queue.store.get("key") is None,
+    "swap": lambda queue: not queue.store.swap("key", b"was", b"is", 60),
+    "swap_many": lambda queue: not queue.store.swap_many([("other", None, b""), ("key", b"was", b"is")], 60),
+    "keep": lambda queue: not queue.store.keep("key", b"value", 60),
+    "drop": lambda queue: not queue.store.drop("key", b"value"),
+    "take": lambda queue: queue.store.acquire(RateLimit("key", Window(10, 60.0)), 10).count == 10,
+    "change": lambda queue: queue.store.change_rate_limit(RateLimit("key", Window(10, 60.0))) is None,
+    "put": lambda queue: queue.put(work(2), [None, OnceGuard("key", 60)]) == [True, True],
 }
 
 
 @pytest.mark.parametrize("ask", FACTS.values(), ids=FACTS)
-def test_a_fact_may_be_of_a_wrong_type_too(queue, redis_client, caplog, ask):
+def test_a_fact_of_a_wrong_type_stops_what_needs_it(queue, redis_client, ask):
     for key in ("key", f"{KEY}key"):
         redis_client.rpush(f"{TAG}fact:{key}", "x")
-    assert ask(queue.store)
-    assert "had a type that it cannot have" in caplog.text
+    with pytest.raises(RedisKeyOfWrongType) as told:
+        ask(queue)
+    assert (queue.stats().ready, queue.store.get("other")) == (0, None)
+    move_aside(redis_client, told.value)
+    assert ask(queue)
+
+
+@pytest.mark.parametrize("by", ["put", "get"])
+def test_the_command_that_moves_a_key_aside_is_safe_in_a_shell(queue, redis_client, by):
+    key = "a 'b' $(c); \\d"
+    redis_client.rpush(f"{TAG}fact:{key}", "x")
+    with pytest.raises(RedisKeyOfWrongType) as told:
+        queue.store.get(key) if by == "get" else queue.put(work(), [OnceGuard(key, 60)])
+    move_aside(redis_client, told.value)
+    assert redis_client.keys("*:aside") == [f"{TAG}fact:{key}:aside".encode()]
 
 
 @pytest.mark.parametrize("score", ["inf", "-inf", "1e300"])
@@ -319,29 +401,64 @@ def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client
 
 
 @pytest.mark.parametrize("part", ["env", "body"])
-def test_what_a_key_of_a_wrong_type_stood_for_is_among_the_failed(queue, redis_client, part):
-    entries = work(10)
-    queue.put(entries)
-    redis_client.rename(TAG + part, TAG + "kept")
+def test_what_was_written_over_by_a_key_of_a_wrong_type_is_among_the_failed(queue, redis_client, part):
+    queue.put(work(10))
     redis_client.set(TAG + part, "x")
-    assert drain(queue) == []
+    with pytest.raises(RedisKeyOfWrongType) as told:
+        queue.claim(5)
+    move_aside(redis_client, told.value)
     eventually(lambda: drain(queue) == [] and queue.stats().failed == 10)
     assert queue.put(work()) == [True]
     assert len(drain(queue)) == 1
+
+
+@pytest.mark.parametrize("part", ["ready", "delayed", "leases", "wait", "lanes", "own", "out", "meta", "done"])
+def test_what_stood_in_a_line_that_was_written_over_goes_back_to_it(make, redis_client, part):
+    queue = make(cls=RedisBlockingQueue, remember_done=60)
+    entries = [*work(4), *work(2, delay=0.001), *work(4, lane="a", gate=ORDERED)]
+    queue.put(entries)
+    held = queue.claim(2, lease=0.001)
+    until_now_is(queue, held[1].until)
+    redis_client.set(TAG + part, "x")
+    with pytest.raises(RedisKeyOfWrongType) as told:
+        for verb in (lambda: queue.claim(1, lease=0.001), queue.reap, queue.lanes, queue.sweep):
+            verb()
+    move_aside(redis_client, told.value)
+    found = set()
+
+    def is_drained():
+        queue.reap()
+        queue.sweep()
+        found.update(drain(queue))
+        return len(found) == len(entries)
+
+    eventually(is_drained)
+
+
+def test_a_key_of_a_wrong_type_stops_no_other_queue_of_its_server(make, redis_client):
+    queue, other = make(cls=RedisBlockingQueue), make(name="other", cls=RedisBlockingQueue)
+    redis_client.set(f"{TAG}bell", "x")
+    with pytest.raises(RedisKeyOfWrongType):
+        queue.wait_for_work(1)
+    with pytest.raises(RedisKeyOfWrongType):
+        queue.put(work())
+    assert other.put(work()) == [True]
+    assert queue.wait_for_work(5, beside=[other]) and other.wait_for_work(0.01, beside=[queue]) is False
+    assert len(drain(other)) == 1
 
 
 def test_what_nobody_can_read_is_given_up_though_the_put_aside_fails(queue, redis_client, monkeypatch):
     entries = work(3)
     queue.put(entries)
     spoil(redis_client, entries[0].id, "garbage")
-    ask = queue._ask
+    run = queue._run
 
     def fails(name, *args):
         if name == "aside":
             raise OSError("away")
-        return ask(name, *args)
+        return run(name, *args)
 
-    monkeypatch.setattr(queue, "_ask", fails)
+    monkeypatch.setattr(queue, "_run", fails)
     assert len(queue.claim(3, lease=0.001)) == 2
     monkeypatch.undo()
     eventually(lambda: queue.reap() and queue.stats().failed == 1)
@@ -374,36 +491,6 @@ def test_a_sweep_puts_back_what_is_whole_and_stands_in_no_line(queue, redis_clie
     assert (queue.stats().ready, queue.stats().delayed, queue.sweep()) == (5, 2, 0)
     assert entries[0].id in caplog.text
     assert set(drain(queue)) == {entry.id for entry in entries[:5]}
-
-
-@pytest.mark.parametrize("line", ["wait", "lanes_queued", "names", "aged"])
-@pytest.mark.parametrize("score", [1, -5, "inf", "1e300"])
-@pytest.mark.parametrize("which", [0, 3, -1])
-def test_a_sweep_puts_right_scores_behind_which_nothing_is_found(queue, redis_client, caplog, line, score, which):
-    gates = {
-        "shard": Gate(ordered=True),
-        "conc": Gate(concurrency=2),
-        "inner": Gate(concurrency=1, parent="outer", parent_gate=Gate(concurrency=9)),
-    }
-    entries = [
-        Entry(b"", new_id(), lane=f"{kind}{number}", gate=gates[kind].written())
-        for number in range(3)
-        for kind in gates
-        for _ in range(2)
-    ]
-    queue.put(entries)
-    members = redis_client.zrange(f"{TAG}{line}", 0, -1)
-    odd = members[which % len(members)]
-    redis_client.zadd(f"{TAG}{line}", {odd: score})
-    done, stays = drain(queue), False
-    queue.put([replace(entry, id=new_id()) for entry in entries])
-    for _ in range(4):
-        done += drain(queue)
-        stays = stays or redis_client.zscore(f"{TAG}{line}", odd) not in (None, 0)
-        queue.sweep()
-    assert len(done + drain(queue)) == len(set(done)) == 2 * len(entries)
-    assert ("other scores than 0" in caplog.text) == stays
-    assert queue.sweep() == queue.stats().ready == 0
 
 
 def test_a_sweep_takes_nothing_that_is_delayed_leased_or_dead(queue):

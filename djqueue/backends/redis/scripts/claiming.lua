@@ -39,6 +39,7 @@ if #due > 0 or has_lanes then
   if has_lanes or kept_rules then
     call("HDEL", own, "") -- the first write may take no memory, or a full server would refuse it
     call("ZREM", leases, "")
+    check("HLEN", out)
     laned(now).wake(limit + 32)
     ids, of_lanes, has_more, units = pick_from_lanes(limit, ahead, most, now)
     finish = finish_lanes
@@ -85,10 +86,11 @@ end
 if not is_joined then reply[5] = {} end
 reply[6] = table.concat(flags)
 if #leased > 0 then
-  if not of_lanes then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
-  call("ZADD", leases, unpack(leased))
+  call("ZREM", leases, "") -- a write that takes no memory
   call("HSET", own, unpack(owned))
   if n > 0 then call("HSET", env, unpack(envelopes)) end
+  call("ZADD", leases, unpack(leased))
+  if not of_lanes then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
 end
 if #left > 0 then call("HSET", out, unpack(left)) end
 if finish then finish() end

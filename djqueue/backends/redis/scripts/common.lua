@@ -8,9 +8,9 @@
 -- due). own holds, by id, the token of the last claim (16 digits), 1 if that attempt has begun, else 0, and the owner.
 --
 -- A script that fails is not rolled back. So an entry is read and parsed before it leaves its line, and the token goes last, so
--- that a verb can be repeated. A key of a wrong type may stop any script half way: it is renamed (retype), and a sweep puts back
--- what is in no line. A full Redis refuses a script at its first write, if that takes memory, and never later. So put begins
--- with such a write, and all others with one that takes none.
+-- that a verb can be repeated. A key of a wrong type stops a script: what puts or ends entries first checks the keys that it will
+-- write (check), and a sweep puts back what any other left in no line. A full Redis refuses a script at its first write, if that
+-- takes memory, and never later. So put begins with such a write, and all others with one that takes none.
 local call, FAR, DIGITS, MOMENT, TOKEN, WAITING = redis.call, 9007199254740991, 28, 16, 16, 51
 local IS_FAILED = KEYS[1]:find("}:failed:", 1, true) -- names have no braces of their own in a key
 
@@ -21,6 +21,11 @@ end
 
 local function whole(number)
   return string.format("%.0f", number)
+end
+
+-- Stops the script if one of these keys is of another type than the verb is for: HLEN, ZCARD, LLEN or STRLEN.
+local function check(verb, ...)
+  for _, key in ipairs({...}) do call(verb, key) end
 end
 
 local function place(at, number)

@@ -10,6 +10,7 @@ local ids, at, reply = held(7, step, now)
 if #ids == 0 then return reply end
 
 check_history(ARGV[5])
+if step > 2 then check("ZCARD", results) end
 -- with: completing
 if step > 2 then keep_results(at, 2, now) end
 keep_records(ids, at, 7, step, ARGV[5], ARGV[4], now)

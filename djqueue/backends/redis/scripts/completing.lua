@@ -4,12 +4,16 @@
 -- Needs: now; ids, which are held by their holder. The tokens are left, to go last.
 -- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are kept ("" for none); the
 -- number of ids kept at most.
-leave(ids)
+check("HLEN", body, env, meta)
+check("LLEN", recent)
+if ARGV[2] ~= "" then check("ZCARD", done) end
 if call("EXISTS", out) == 1 then
   -- with: lanes
+  check("LLEN", bell)
   ring(come_back(ids, now), ARGV[1])
   finish_lanes()
 end
+leave(ids)
 call("HDEL", body, unpack(ids))
 call("HDEL", env, unpack(ids))
 remember(ids, count_up("done", #ids, 0), now)

@@ -10,9 +10,13 @@ local ids, at, reply = held(5, step, now)
 if #ids == 0 then return reply end
 
 check_history(ARGV[3])
-leave(ids)
+check("HLEN", body, env, meta, failed_body, failed_env, failed_own)
+check("ZCARD", leases, ready, failed_ready, failed_delayed, failed_leases)
+check("LLEN", bell)
+if step > 3 then check("ZCARD", results) end
 ring(come_back(ids, now), ARGV[1])
 finish_lanes()
+leave(ids)
 local last = count_places(#ids, now)
 for i, id in ipairs(ids) do
   local stays = (call("HGET", env, id) or ""):match("^%d+( %d+ %d+ )") or " 0 " .. whole(now) .. " "

@@ -7,9 +7,9 @@ local function turn_history(now)
   call("HSET", meta, "history", whole(now))
 end
 
--- Records will be kept: a key of a wrong type must stop the script before it has changed anything.
+-- Checks the key in which records will be kept.
 local function check_history(said)
-  if said ~= "" then call("HLEN", history) end
+  if said ~= "" then check("HLEN", history) end
 end
 
 -- Keeps the records of entries. `said` has a line for each that was asked about, "" for none: those whose ids begin in ARGV at `first`,

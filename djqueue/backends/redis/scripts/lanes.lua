@@ -16,20 +16,19 @@ local function lane_rules(now)
   local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
 
   -- with: windows gates moves
-  local gates, known, touched, turns, rules = gate_rules(now), {}, {}, nil, {in_parts = in_parts}
+  local gates, known, touched, turns, rules = gate_rules(now), {}, {}, nil, {}
   local is_checked = false
-  -- Whatever changes something begins with this: a key of another type stops the script before that.
-  local function check()
+  -- Whatever changes something begins with this.
+  function rules.check()
     if is_checked then return end
     is_checked = true
-    for _, line_key in ipairs({wait, aged, lanes_ready, lanes_scheduled, lanes_queued, names}) do call("ZCARD", line_key) end
-    call("HLEN", lanes)
+    check("ZCARD", wait, aged, lanes_ready, lanes_scheduled, lanes_queued, names)
+    check("HLEN", lanes)
   end
 
   local function first_of(line_key, number, count)
     return call("ZRANGEBYLEX", line_key, "[" .. number, "(" .. number .. ":", "LIMIT", 0, count)
   end
-  rules.first_of = first_of
 
   local function ranked(rank) return string.format("%010.0f", rank + gates.OFFSET) end
 
@@ -86,7 +85,7 @@ local function lane_rules(now)
   local function get_or_make(name)
     local lane = get(name)
     if lane then return lane end
-    check()
+    rules.check()
     local number = string.format("%012.0f", count_up("lane", 1, now / 1000000))
     known[name] = {
       name = name, number = number, gate = "{}", seq = -1, in_flight = 0, turn = next_turn(), not_before = 0, paused_reason = "",
@@ -97,7 +96,7 @@ local function lane_rules(now)
   end
 
   local function keep(lane)
-    check()
+    rules.check()
     if not lane.is_touched then touched[#touched + 1], lane.is_touched = lane, true end
   end
 
@@ -257,7 +256,7 @@ local function lane_rules(now)
 
   -- An entry that may wait in its lane does no longer; whether it did.
   function rules.leave(id, envelope)
-    check()
+    rules.check()
     make(aged)
     if call("ZREM", aged, member(id, envelope)) == 0 then return false end
     local name, _, priority, lost = lane_of(envelope)
@@ -390,6 +389,7 @@ end
 -- Entries that had left lanes let them know; gives how many.
 local function come_back(ids, now)
   if #ids == 0 or call("EXISTS", out) == 0 then return 0 end
+  laned(now).check()
   local count, counts = 0, {}
   for i, had_left in ipairs(call("HMGET", out, unpack(ids))) do
     if had_left then

@@ -39,6 +39,9 @@ for number, id in ipairs(ids) do
   seq = seq + 1
 end
 if n > 0 then
+  check("HLEN", body)
+  check("ZCARD", ready, delayed)
+  check("LLEN", bell)
   call("HSET", body, unpack(bodies))
   call("HSET", env, unpack(envelopes))
 end

@@ -5,8 +5,10 @@
 local now = clock()
 local stands = place(now, count_places(1, now) - 1)
 if call("HEXISTS", env, ARGV[1]) == 1 then return 0 end
+check("HLEN", body)
+local rings = ARGV[5] ~= "0" and call("LLEN", bell) < tonumber(ARGV[5])
+call("ZADD", ready, ARGV[3], stands .. ARGV[1]) -- first, as this key was not checked
 call("HSET", body, ARGV[1], ARGV[2])
 call("HSET", env, ARGV[1], stands .. " 0 " .. stands:sub(1, MOMENT) .. " " .. ARGV[4])
-call("ZADD", ready, ARGV[3], stands .. ARGV[1])
-if ARGV[5] ~= "0" and call("LLEN", bell) < tonumber(ARGV[5]) then call("LPUSH", bell, "1") end
+if rings then call("LPUSH", bell, "1") end
 return 1

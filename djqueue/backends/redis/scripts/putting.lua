@@ -17,6 +17,14 @@ local function put(now, is_known, guard)
   local number_of = (#ARGV - 2) / 3
   local seq = count_places(number_of, now) - number_of
 
+  check("HLEN", body)
+  check("ZCARD", ready, delayed, leases)
+  check("LLEN", bell)
+  check("STRLEN", unpack(KEYS, guard + 1))
+  for i = 3, #ARGV, 3 do
+    if not IS_FAILED and ARGV[i + 2]:byte() == 64 then laned(now).check() end
+  end
+
   local function accept(id, data, at, rest, gated)
     local envelope = place(at > 0 and at or now, seq) .. " " .. whole(at) .. " " .. whole(now) .. " " .. rest
     call("HSET", body, id, data)

@@ -79,7 +79,7 @@
 
     -- Lets a run leave the lane that has its turn: ids, what `out` has of them, whether they are one unit.
     function turns.take_turn(lane, most)
-      check()
+      rules.check()
       local inner, outer = chain_of(lane)
       local number = math.min(most, gates.leaving(inner), outer and gates.leaving(outer) or math.huge)
       local ids, turn = number > 0 and take_first(inner, number) or {}, next_turn()
