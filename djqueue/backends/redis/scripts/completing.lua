@@ -5,7 +5,6 @@
 -- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are kept ("" for none); the
 -- number of ids kept at most.
 check("HLEN", body, env, meta)
-check("ZCARD", leases, ready)
 check("LLEN", recent)
 if ARGV[2] ~= "" then check("ZCARD", done) end
 if call("EXISTS", out) == 1 then
