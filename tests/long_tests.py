@@ -28,7 +28,7 @@ LONG = {
         "test_what_commands_do_to_the_loop_costs_them_alone": "each misdeed at once",
         "test_what_a_loop_dies_of_is_lost_and_then_runs_in_a_process_of_its_own": "consumers end, leases run out",
         "test_what_kills_its_process_runs_in_one_of_its_own_in_the_end": "consumers end, leases run out",
-        "test_what_blocks_the_loop_for_longer_than_its_lease_is_lost_alone": "a function that blocks for twelve seconds",
+        "test_what_blocks_the_loop_for_longer_than_its_lease_is_lost_alone": "a function blocks for twelve seconds",
     },
     "faults/test_exactly_once.py": {
         "test_kill9_loses_nothing_and_repeats_little_dj15_to8": "three consumers are killed in turn, and replaced",
