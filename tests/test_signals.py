@@ -63,10 +63,10 @@ def leave():
 
 
 @pytest.fixture
-def told(queue):
+def sent_signals(queue):
     """All signals of the test, in order."""
-    with heard(*LIFE) as told:
-        yield told
+    with heard(*LIFE) as sent_signals:
+        yield sent_signals
 
 
 @pytest.fixture
@@ -81,69 +81,69 @@ def run_once() -> bool:
     return Deferrable().run_once()
 
 
-def names(told) -> list[str]:
-    return [name for name, _ in told]
+def names(sent_signals) -> list[str]:
+    return [name for name, _ in sent_signals]
 
 
 class TestOrder:
     @AND_SQS
-    def test_df18_success(self, queue, told, methods):
+    def test_df18_success(self, queue, sent_signals, methods):
         result = succeed(5)
         run_once()
-        assert names(told) == ["enqueued", "claimed", "started", "completed"]
+        assert names(sent_signals) == ["enqueued", "claimed", "started", "completed"]
         assert methods.names == ["on_push", "on_pop", "on_complete"]
-        assert {about["id"] for _, about in told} == {result.id}
-        assert (told[-1][1]["value"], told[-1][1]["attempt"]) == (5, 1)
+        assert {about["id"] for _, about in sent_signals} == {result.id}
+        assert (sent_signals[-1][1]["value"], sent_signals[-1][1]["attempt"]) == (5, 1)
 
     @AND_SQS
-    def test_df18_retries_and_final_failure(self, queue, told, methods):
+    def test_df18_retries_and_final_failure(self, queue, sent_signals, methods):
         stumble()
         while run_once():
             continue
         again = ["claimed", "started", "retried"]
-        assert names(told) == ["enqueued", *again, *again, "claimed", "started", "failed", "empty"]
+        assert names(sent_signals) == ["enqueued", *again, *again, "claimed", "started", "failed", "empty"]
         ended = ["on_pop", "on_error", "on_complete", "on_empty"]
         assert methods.names == ["on_push", *["on_pop", "on_retry", "on_complete"] * 2, *ended]
-        carried = [about for name, about in told if name in ("retried", "failed")]
+        carried = [about for name, about in sent_signals if name in ("retried", "failed")]
         assert [(about["attempt"], about["exception"]) for about in carried] == [(1, BOOM), (2, BOOM), (3, BOOM)]
 
     @AND_SQS
-    def test_df18_failure_without_a_retry(self, queue, told, methods):
+    def test_df18_failure_without_a_retry(self, queue, sent_signals, methods):
         fail()
         run_once()
-        assert names(told) == ["enqueued", "claimed", "started", "failed"]
+        assert names(sent_signals) == ["enqueued", "claimed", "started", "failed"]
         assert methods.names == ["on_push", "on_pop", "on_error", "on_complete"]
 
     @AND_SQS
-    def test_df18_expiry(self, queue, told, methods):
+    def test_df18_expiry(self, queue, sent_signals, methods):
         expire()
         time.sleep(0.06)
         run_once()
-        assert names(told) == ["enqueued", "claimed", "expired"]
+        assert names(sent_signals) == ["enqueued", "claimed", "expired"]
         assert methods.names == ["on_push", "on_pop", "on_expire", "on_complete"]
         assert (len(queue), len(queue.failed)) == (0, 0)
 
     @AND_SQS
-    def test_df18_nothing_there(self, queue, told, methods):
+    def test_df18_nothing_there(self, queue, sent_signals, methods):
         run_once()
-        assert told == [("empty", {"sender": "default", "queue_name": "default"})]
+        assert sent_signals == [("empty", {"sender": "default", "queue_name": "default"})]
         assert methods.told == [("on_empty", None)]
 
     @AND_SQS
-    def test_df18_a_debounced_call(self, queue, told, methods):
+    def test_df18_a_debounced_call(self, queue, sent_signals, methods):
         first, second, third = refresh(), refresh(), refresh()
         accepted = ["debounce_missed", "enqueued"]
-        assert names(told) == [*accepted, *accepted, "debounced"]
-        assert [about["id"] for _, about in told] == [first.id, first.id, second.id, second.id, third.id]
+        assert names(sent_signals) == [*accepted, *accepted, "debounced"]
+        assert [about["id"] for _, about in sent_signals] == [first.id, first.id, second.id, second.id, third.id]
         assert methods.names == [*["on_debounce_miss", "on_push"] * 2, "on_debounce_hit"]
 
-    def test_df18_many_debounced_calls_are_told_in_their_order(self, queue, told):
+    def test_df18_many_debounced_calls_are_told_in_their_order(self, queue, sent_signals):
         calls = refresh.enqueue_many([()] * 3)
-        assert [about["id"] for name, about in told if name != "debounce_missed"] == [call.id for call in calls]
+        assert [about["id"] for name, about in sent_signals if name != "debounce_missed"] == [call.id for call in calls]
 
-    def test_a_refused_call_of_a_unique_command(self, queue, told, methods):
+    def test_a_refused_call_of_a_unique_command(self, queue, sent_signals, methods):
         sync(), sync()
-        assert names(told) == ["enqueued", "refused"]
+        assert names(sent_signals) == ["enqueued", "refused"]
         assert methods.names == ["on_push"]
 
     @pytest.mark.parametrize(
@@ -155,50 +155,56 @@ class TestOrder:
         ],
     )
     @pytest.mark.backends("memory", "sqlite")
-    def test_what_the_command_says_itself(self, queue, told, methods, outcome, signal, called):
+    def test_what_the_command_says_itself(self, queue, sent_signals, methods, outcome, signal, called):
         tell(outcome)
         run_once()
-        assert names(told) == ["enqueued", "claimed", "started", signal]
+        assert names(sent_signals) == ["enqueued", "claimed", "started", signal]
         assert methods.names == ["on_push", "on_pop", *called]
 
     @pytest.mark.backends("memory")
-    def test_what_nobody_can_run_or_read(self, queue, told, methods):
+    def test_what_nobody_can_run_or_read(self, queue, sent_signals, methods):
         queue.put([message_for(queue, "no.such.command")])
         run_once()
-        assert names(told) == ["claimed", "released"]
+        assert names(sent_signals) == ["claimed", "released"]
         queue.flush()
         queue.write("no message of ours")
-        told.clear()
+        sent_signals.clear()
         run_once()
-        assert names(told) == ["claimed", "failed"]
+        assert names(sent_signals) == ["claimed", "failed"]
         assert methods.names == ["on_pop", "on_pop", "on_error", "on_complete"]
 
     @pytest.mark.backends("memory")
-    def test_one_whose_lease_is_lost_meanwhile(self, queue, told, methods):
+    def test_one_whose_lease_is_lost_meanwhile(self, queue, sent_signals, methods):
         succeed()
         [lease] = queue.claim(1)
         queue.complete([lease])
-        told.clear()
+        sent_signals.clear()
         Deferrable().process(lease)
-        assert names(told) == ["claimed", "started", "lease_lost"]
+        assert names(sent_signals) == ["claimed", "started", "lease_lost"]
         assert methods.names == ["on_push", "on_pop"]
 
     @pytest.mark.backends("memory", database=True)
-    def test_df18_in_a_transaction_it_is_told_at_the_commit(self, queue, told):
+    def test_df18_in_a_transaction_it_is_told_at_the_commit(self, queue, sent_signals):
         with transaction.atomic():
             refresh.enqueue_many([()] * 3)
-            assert told == []
-        assert names(told) == ["debounce_missed", "enqueued"] * 2 + ["debounced"]
+            assert sent_signals == []
+        assert names(sent_signals) == ["debounce_missed", "enqueued"] * 2 + ["debounced"]
 
     @pytest.mark.backends("memory", "redis", "sqlite")
-    def test_df18_a_consumer_tells_the_same(self, queue, told):
+    def test_df18_a_consumer_tells_the_same(self, queue, sent_signals):
         # Without a wait the next start may be told of before the retry, which another thread tells.
         calls = [expire(), succeed(), stumble.using(backoff=0.3).enqueue(), fail()]
         eventually(lambda: queue.stats().oldest > 0.05)
         with serving(threads=2, delay=0.02):
-            eventually(lambda: "empty" in names(told) and len(queue) == 0 and names(told).count("retried") == 2)
-            eventually(lambda: names(told).count("failed") == 2 and {"completed", "expired"} <= set(names(told)))
-        of = {call.id: [name for name, about in told if about.get("id") == call.id] for call in calls}
+            eventually(
+                lambda: "empty" in names(sent_signals) and len(queue) == 0 and names(sent_signals).count("retried") == 2
+            )
+            eventually(
+                lambda: (
+                    names(sent_signals).count("failed") == 2 and {"completed", "expired"} <= set(names(sent_signals))
+                )
+            )
+        of = {call.id: [name for name, about in sent_signals if about.get("id") == call.id] for call in calls}
         again = ["claimed", "started", "retried"]
         assert list(of.values()) == [
             ["enqueued", "claimed", "expired"],
@@ -208,14 +214,14 @@ class TestOrder:
         ]
 
     @pytest.mark.backends("memory")
-    def test_df18_a_consumer_says_once_that_it_ran_dry(self, queue, told):
+    def test_df18_a_consumer_says_once_that_it_ran_dry(self, queue, sent_signals):
         with serving(threads=1, delay=0.005, max_delay=0.01):
-            eventually(lambda: names(told).count("empty") == 1)
+            eventually(lambda: names(sent_signals).count("empty") == 1)
             succeed()
-            eventually(lambda: names(told).count("empty") == 2)
+            eventually(lambda: names(sent_signals).count("empty") == 2)
             succeed.enqueue_many([()] * 10)
-            eventually(lambda: names(told).count("empty") == 3)
-        assert names(told).count("empty") == 3
+            eventually(lambda: names(sent_signals).count("empty") == 3)
+        assert names(sent_signals).count("empty") == 3
 
 
 @pytest.mark.backends("memory")
@@ -225,7 +231,7 @@ class TestRaising:
         return request.param
 
     @pytest.mark.parametrize("signal", ["enqueued", "claimed", "started", "completed", "empty"])
-    def test_df19_a_receiver_that_raises_stops_nothing(self, queue, told, error, signal, caplog):
+    def test_df19_a_receiver_that_raises_stops_nothing(self, queue, sent_signals, error, signal, caplog):
         def ear(**named):
             raise error
 
@@ -235,7 +241,7 @@ class TestRaising:
             assert (run_once(), run_once(), len(queue)) == (True, False, 0)
         finally:
             getattr(signals, signal).disconnect(ear)
-        assert names(told)[-1] == "empty"
+        assert names(sent_signals)[-1] == "empty"
         assert queue.stats().done == 1
         assert [one.exc_info[1] for one in caplog.records if one.levelno == logging.ERROR] == [error]
 
@@ -279,8 +285,8 @@ class TestRaising:
             for signal in heard:
                 signal.disconnect(ear)
 
-    def test_df19_a_command_that_wants_to_end_the_process_fails_like_any_other(self, queue, told):
+    def test_df19_a_command_that_wants_to_end_the_process_fails_like_any_other(self, queue, sent_signals):
         leave()
         run_once()
-        assert names(told) == ["enqueued", "claimed", "started", "failed"]
-        assert isinstance(told[-1][1]["exception"], SystemExit)
+        assert names(sent_signals) == ["enqueued", "claimed", "started", "failed"]
+        assert isinstance(sent_signals[-1][1]["exception"], SystemExit)

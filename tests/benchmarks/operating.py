@@ -204,7 +204,7 @@ class Meter:
 
 
 def pages(queue) -> Iterator[tuple[str, Callable[[], object]]]:
-    browser = boss()
+    browser = superuser()
 
     def load(address: str, query: dict[str, str]) -> str:
         answer = browser.get(f"{ROOT}{address}?{urlencode(query)}")
@@ -232,13 +232,13 @@ def pages(queue) -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"page {words}", lambda address=address, query=query: load(address, query)
 
 
-def boss():
+def superuser():
     """A browser of someone who may do all."""
     from django.contrib.auth.models import User
     from django.test import Client
 
     browser = Client()
-    browser.force_login(User.objects.create(username=f"boss{random.random()}", is_staff=True, is_superuser=True))
+    browser.force_login(User.objects.create(username=f"superuser{random.random()}", is_staff=True, is_superuser=True))
     return browser
 
 
@@ -301,7 +301,7 @@ def _metrics() -> str:
 
 def changes(queue) -> Iterator[tuple[str, Callable[[], object]]]:
     """Each of a part of what waits, or of what has failed; each can be done once."""
-    browser = boss()
+    browser = superuser()
 
     def submit(action: str, **query: str) -> str:
         said = {"which": "all", "action": action, "confirmed": "1", **query}

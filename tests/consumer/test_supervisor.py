@@ -68,7 +68,7 @@ def die(*args):
     raise SystemExit("the thread is to end")
 
 
-def told(caplog):
+def critical_lines(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno == logging.CRITICAL]
 
 
@@ -86,7 +86,7 @@ class TestDeaths:
         entry = queue.find(handle.id).entry
         assert (entry.attempts, entry.lost) == (1, 1)
         assert (queue.stats().leased, queue.stats().ready) == (0, 1)
-        [text] = told(caplog)
+        [text] = critical_lines(caplog)
         assert "djqueue-worker-" in text
         assert "SystemExit: the thread is to end" in text
 
@@ -123,7 +123,7 @@ class TestDeaths:
     def test_any_thread_that_ends_is_noticed(self, queue, monkeypatch, caplog, kind):
         monkeypatch.setattr(kind, "duty", die, raising=False)
         assert exit_code(threads=2, periodic=True) == STUCK
-        [text] = told(caplog)
+        [text] = critical_lines(caplog)
         assert f"djqueue-{kind.__name__.lower()}" in text
 
     @EVERY
@@ -154,7 +154,7 @@ class TestDeaths:
 
         monkeypatch.setattr(Scheduler, "start", none_left)
         assert exit_code(periodic=True) == STUCK
-        assert any("cannot go on" in text for text in told(caplog))
+        assert any("cannot go on" in text for text in critical_lines(caplog))
         eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("djqueue-")])
 
     @pytest.mark.parametrize("step", ["_watch", "_shut_down"])
@@ -196,7 +196,7 @@ class TestStarvation:
         monkeypatch.setattr(queue, verb, starve)
         work(1)
         assert exit_code() == STUCK
-        [text] = told(caplog)
+        [text] = critical_lines(caplog)
         assert f"djqueue-{loop}-default starves" in text
 
     def test_what_passes_within_the_second_is_ridden_out(self, queue, monkeypatch):

@@ -7,14 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from django.conf import settings as django_settings
 
-from tests.supervised.commands import hold
+from tests.faults.commands import hold
+from tests.faults.conftest import APPS
+from tests.faults.ledger import Ledger
 from tests.support import servers
 from tests.support.processes import ROOT, Process, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends("sqlite", "redis")]
 STOP_WAIT = 20
+PATIENCE = 60.0
 
 CONFIG = """
 [supervisord]
@@ -75,8 +77,7 @@ class Supervisord:
 
 @pytest.fixture(params=[pytest.param(1, marks=pytest.mark.full), 2], ids=["one", "two"])
 def supervisord(request, site, settings):
-    installed = [*django_settings.INSTALLED_APPS, "tests.supervised"]
-    site.settings = {"INSTALLED_APPS": installed}
+    site.settings = {"INSTALLED_APPS": APPS}
     folder = servers.short_dir()  # the path of a socket must be short
     with_queue = Supervisord(folder, site.env, request.param)
     yield with_queue
@@ -85,32 +86,28 @@ def supervisord(request, site, settings):
 
 
 def test_dj15_dj16_it_starts_restarts_after_kill_9_and_stops_in_time(supervisord, site, tmp_path):
-    gates = [tmp_path / "first", tmp_path / "second"]
-    hold(str(gates[0]))
-    until(lambda: ledger(site) == ["begin 1"])
+    ledger, releases = Ledger(site.ledger), [tmp_path / "first", tmp_path / "second"]
+    first = hold(str(releases[0])).id
+    ledger.wait("start", ids={first}, timeout=PATIENCE)
 
-    first = supervisord.pid()
-    kill9(first)
-    until(lambda: supervisord.pid() not in (0, first))
-    until(lambda: ledger(site) == ["begin 1", "begin 2"])  # another one runs what the dead one held
-    gates[0].touch()
-    until(lambda: ledger(site)[2:] == ["end 2"])
+    died = supervisord.pid()
+    os.kill(died, signal.SIGKILL)
+    until(lambda: supervisord.pid() not in (0, died), PATIENCE)
+    starts = ledger.wait("start", 2, {first}, PATIENCE)  # another one runs what the dead one held
+    assert [start.attempt for start in starts] == [1, 2]
+    releases[0].touch()
+    assert [end.attempt for end in ledger.wait("end", ids={first})] == [2]
 
-    hold(str(gates[1]))
-    until(lambda: ledger(site)[3:] == ["begin 1"])
+    second = hold(str(releases[1])).id
+    ledger.wait("start", ids={second})
     with supervisord.control("stop", "queue") as stopping:
         until(lambda: "Stopping" in supervisord.log())
-        gates[1].touch()
+        releases[1].touch()
         assert stopping.wait(STOP_WAIT) == 0, stopping.output
-    assert ledger(site)[4:] == ["end 1"]
+    assert [(event.id, event.attempt, event.what) for event in ledger.look()[3:]] == [
+        (second, 1, "start"),
+        (second, 1, "end"),
+    ]
     said = (supervisord.folder / "supervisord.log").read_text()
     assert "stopped: queue (exit status 0)" in said
     assert "killing 'queue'" not in said
-
-
-def kill9(pid: int):
-    os.kill(pid, signal.SIGKILL)
-
-
-def ledger(site) -> list[str]:
-    return site.ledger.read_text().splitlines() if site.ledger.exists() else []

@@ -97,25 +97,16 @@ class TestRuns:
             assert consumer.code() == 0
         assert len({thread for _, _, _, thread in ran}) == 4
 
-    def test_each_is_settled_as_it_ends(self, queue):
+    def test_each_is_settled_as_it_ends(self, queue, monkeypatch):
         handles = pass_the_gate.using(result_ttl=60).enqueue_many([(1, number) for number in range(3)])
         passing = threading.Semaphore(0)
-        seen = []
-
-        def step():
-            passing.acquire(timeout=30)
-
-        global gate
-        gate = step
-        try:
-            with serving(threads=2, limit=3) as consumer:
-                passing.release()
-                eventually(lambda: handles[0].status == "done")
-                seen = [handle.status for handle in handles]
-                passing.release(2)
-                assert consumer.code() == 0
-        finally:
-            gate = Gate()
+        monkeypatch.setitem(globals(), "gate", lambda: passing.acquire(timeout=30))
+        with serving(threads=2, limit=3) as consumer:
+            passing.release()
+            eventually(lambda: handles[0].status == "done")
+            seen = [handle.status for handle in handles]
+            passing.release(2)
+            assert consumer.code() == 0
         assert seen == ["done", "running", "running"]
 
     def test_un_laned_work_beside_it_stays_one_unit_each(self, queue):

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import inspect
 import os
 import resource
 import signal
@@ -18,14 +19,23 @@ from tests.faults.ledger import record
 
 
 def recorded(func):
+    """Write down the start of a function or coroutine function, and its end unless it raises."""
+
     @functools.wraps(func)
-    def wrapper(*args, **kwargs):
+    def call(*args, **kwargs):
         record("start")
         result = func(*args, **kwargs)
         record("end")
         return result
 
-    return wrapper
+    @functools.wraps(func)
+    async def await_it(*args, **kwargs):
+        record("start")
+        result = await func(*args, **kwargs)
+        record("end")
+        return result
+
+    return await_it if inspect.iscoroutinefunction(func) else call
 
 
 @queue_command
@@ -37,9 +47,9 @@ def work(milliseconds=0.0):
 
 @queue_command
 @recorded
-def hold(gate):
-    """Go on until the file `gate` exists."""
-    pass_gate(gate)
+def hold(path):
+    """Go on until the file `path` exists."""
+    await_file(path)
 
 
 @queue_command
@@ -53,12 +63,12 @@ def hold_the_gil_once(mark):
 
 @queue_command
 @recorded
-def hold_and_fail_first(gate, second):
-    """The first to begin it waits for `gate` and fails, the next waits for `second` and does not."""
+def hold_and_fail_first(path, second):
+    """The first to begin it waits for `path` and fails, the next waits for `second` and does not."""
     if current_message().attempt > 1:
-        pass_gate(second)
+        await_file(second)
         return
-    pass_gate(gate)
+    await_file(path)
     record("fail")
     raise RuntimeError("the first one fails")
 
@@ -109,16 +119,16 @@ def fork(alias):
 
 
 @queue_command
-def lock_beside_a_child(alias, gate):
-    """The child has a connection of its own, and goes on until `gate` exists, whatever becomes of its parent."""
+def lock_beside_a_child(alias, path):
+    """The child has a connection of its own, and goes on until `path` exists, whatever becomes of its parent."""
     with transaction.atomic(using=alias):
         Thing.objects.using(alias).update(name="locked")
         if os.fork() == 0:
             record(Thing.objects.using(alias).get().name)
-            pass_gate(gate)
+            await_file(path)
             return
         record("locked")
-        pass_gate(gate)
+        await_file(path)
 
 
 def _touch_database(alias):
@@ -126,9 +136,9 @@ def _touch_database(alias):
         Thing.objects.using(alias).count()
 
 
-def pass_gate(gate):
+def await_file(path):
     """Go on once the file exists."""
-    while not Path(gate).exists():
+    while not Path(path).exists():
         time.sleep(0.01)
 
 
@@ -145,19 +155,17 @@ def fail(how):
 
 
 @queue_command(result_ttl=600)
+@recorded
 def tell_pid():
-    record("start")
     current_message().progress(1, 2)
-    record("end")
     return os.getpid()
 
 
 @queue_command
+@recorded
 def wait_for_stop():
-    record("start")
     while not current_message().stopping:
         time.sleep(0.01)
-    record("end")
 
 
 @queue_command(time_limit=0.5)

@@ -40,7 +40,7 @@ def proxy(backend: Backend):
 
 
 @pytest.fixture
-def far_queues(backend: Backend, proxy):
+def proxied_queues(backend: Backend, proxy):
     """The setting QUEUES of those who speak through the proxy; databases are far by their own setting."""
     queues = backend.queues()
     if backend.kind.server == "redis":
@@ -49,13 +49,13 @@ def far_queues(backend: Backend, proxy):
 
 
 @pytest.fixture
-def far_crew(backend: Backend, proxy, far_queues, make_site, settings):
+def proxied_consumers(backend: Backend, proxy, proxied_queues, make_site, settings):
     """Consumers that speak through the proxy, while the test itself looks at the store."""
     settings.QUEUES, far = backend.queues(), {"INSTALLED_APPS": [*APPS, "tests.faults.witness"]}
     if backend.alias:
         far["DATABASES"] = {alias: settings_of(alias) for alias in aliases_of(backend)}
         far["DATABASES"][backend.alias] |= {"HOST": "127.0.0.1", "PORT": str(proxy.port)}
-    site = make_site(far_queues, aliases_of(backend), **far)
+    site = make_site(proxied_queues, aliases_of(backend), **far)
     yield Consumers(site)
     show(site)
 
@@ -88,9 +88,9 @@ def show(site) -> None:
 
 
 @pytest.fixture
-def gate(tmp_path):
-    """The file for which commands wait."""
-    return tmp_path / "gate"
+def release_file(tmp_path):
+    """The file for which commands wait: `release_file.touch()` lets them end."""
+    return tmp_path / "release"
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from djqueue import current_message
+from tests.app.commands import write_down
 from tests.support.processes import until
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -32,12 +33,7 @@ def record(what: str) -> None:
 
 def write(id: str, attempt: int, what: str) -> None:
     """Write one event of a message."""
-    line = f"{id} {attempt} {what} {os.getpid()} {threading.get_native_id()} {now():.6f}\n"
-    ledger = os.open(os.environ["DJQUEUE_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(ledger, line.encode())
-    finally:
-        os.close(ledger)
+    write_down(f"{id} {attempt} {what} {os.getpid()} {threading.get_native_id()} {now():.6f}")
 
 
 UNREPORTED = (

@@ -24,6 +24,11 @@ def full(small: int, large: int) -> int:
     return large if FULL else small
 
 
+def ids_of(handles) -> list[str]:
+    """The ids of messages that were sent."""
+    return [handle.id for handle in handles]
+
+
 def seeded() -> random.Random:
     """Chances that a failed test tells, so that DJQUEUE_SEED can repeat them."""
     seed = os.environ.get("DJQUEUE_SEED") or str(random.SystemRandom().randrange(10**6))

@@ -8,7 +8,7 @@ from django.db import connections, transaction
 
 from djqueue import queues
 from tests.app.models import Thing
-from tests.faults.processes import PATIENCE, at_rest, reasons, supervise
+from tests.faults.processes import PATIENCE, at_rest, ids_of, reasons, supervise
 from tests.faults.row_locks.commands import ask, change_row
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends("postgres")]
@@ -50,7 +50,7 @@ def test_commands_that_wait_for_a_locked_row_take_the_database_from_no_others(co
         consumers.start(*ARGS)
         guilty = [change_row(backend.alias, key).id for _ in range(2)]
         consumers.ledger.wait("start", 2)
-        innocent = [handle.id for handle in ask.enqueue_many([(backend.alias,)] * 10)]
+        innocent = ids_of(ask.enqueue_many([(backend.alias,)] * 10))
         first = consumers.members[0]
         deaths = supervise(consumers, lambda: consumers.members[0] is not first, *ARGS)
         stats, why = at_rest(), reasons()

@@ -13,7 +13,7 @@ from tests.faults.misdeeds.commands import (
     leave_a_task,
     misbehave,
 )
-from tests.faults.processes import PATIENCE, at_rest, full, reasons, seeded, supervise
+from tests.faults.processes import PATIENCE, at_rest, full, ids_of, reasons, seeded, supervise
 from tests.support.misdeeds import MISDEEDS
 from tests.support.processes import until
 from tests.support.server_process import children_of, is_running
@@ -118,10 +118,6 @@ def test_a_child_forked_by_a_callback_runs_nothing_of_others(consumers):
     assert {event.pid for event in consumers.ledger.of("end", [*innocents, *guilty])} == {consumer.pid}
     until(lambda: not any(map(is_running, children_of(consumer.pid))))
     assert consumers.stop() == [0]
-
-
-def ids_of(handles) -> list[str]:
-    return [handle.id for handle in handles]
 
 
 def ended(consumers, ids) -> bool:

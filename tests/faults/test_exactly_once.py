@@ -3,7 +3,7 @@
 import pytest
 
 from tests.faults.commands import hold, work
-from tests.faults.processes import PATIENCE, assert_done, full, seeded
+from tests.faults.processes import PATIENCE, assert_done, full, ids_of, seeded
 from tests.faults.stores import STORES
 
 pytestmark = pytest.mark.slow
@@ -13,7 +13,7 @@ LEASE = 1.0
 
 def send(count, chance, longest):
     """Messages of 0 to `longest` milliseconds; their ids."""
-    return [result.id for result in work.enqueue_many([(chance.uniform(0, longest),) for _ in range(count)])]
+    return ids_of(work.enqueue_many([(chance.uniform(0, longest),) for _ in range(count)]))
 
 
 @pytest.mark.backends(*STORES)
@@ -40,24 +40,24 @@ def test_kill9_loses_nothing_and_repeats_little_dj15_to8(consumers, tmp_path):
     chance, unreported = seeded(), 0
     args = ("-t", THREADS, "--lease", LEASE)
     consumers.start_many(3, *args)
-    gates = [tmp_path / str(number) for number in range(full(3, 39))]
-    ids, held = send_between(gates, chance)
-    for gate, id in zip(gates, held, strict=True):
+    release_files = [tmp_path / str(number) for number in range(full(3, 39))]
+    ids, held = send_between(release_files, chance)
+    for release_file, id in zip(release_files, held, strict=True):
         consumers.ledger.wait("start", ids={id}, timeout=PATIENCE)
         unreported += consumers.ledger.just_ended(consumers.kill_busy(chance).pid)
-        gate.touch()
+        release_file.touch()
         consumers.start(*args, up=False)
     consumers.ledger.wait_all("end", ids, PATIENCE)
-    found = assert_done(consumers, ids, len(gates) * THREADS + unreported)
-    print(f"{len(gates)} kills, {found.dup_runs} duplicates, {len(consumers.ledger.running())} runs cut off")
+    found = assert_done(consumers, ids, len(release_files) * THREADS + unreported)
+    print(f"{len(release_files)} kills, {found.dup_runs} duplicates, {len(consumers.ledger.running())} runs cut off")
     assert found.overlaps == set()
 
 
-def send_between(gates, chance):
-    """Short messages, and among them one for each gate that waits for it; the ids of all, and of those that wait."""
+def send_between(release_files, chance):
+    """Short messages, and among them one for each file that waits for it; the ids of all, and of those that wait."""
     part, held = full(150, 500), []
     ids = send(part, chance, longest=30)
-    for gate in gates:
-        held.append(hold(str(gate)).id)
+    for release_file in release_files:
+        held.append(hold(str(release_file)).id)
         ids += [held[-1], *send(part, chance, longest=30)]
     return ids, held

@@ -12,7 +12,7 @@ import redis
 from djqueue.exceptions import StoreUnreachable
 from tests.faults.commands import work
 from tests.faults.conftest import APPS, show
-from tests.faults.processes import Consumers, at_rest, full
+from tests.faults.processes import Consumers, at_rest, full, ids_of
 from tests.support import servers
 from tests.support.processes import until
 from tests.support.slots import moving, node_of, slot_of
@@ -43,7 +43,7 @@ def serve(make_site, settings):
 
 
 def send(count: int) -> set[str]:
-    return {result.id for result in work.enqueue_many([(MILLISECONDS,)] * count)}
+    return set(ids_of(work.enqueue_many([(MILLISECONDS,)] * count)))
 
 
 def tried() -> str | None:

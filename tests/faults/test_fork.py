@@ -5,7 +5,7 @@ from django.db import OperationalError, transaction
 
 from tests.app.models import Thing
 from tests.faults.commands import fork, lock_beside_a_child
-from tests.faults.processes import assert_done
+from tests.faults.processes import assert_done, ids_of
 from tests.faults.stores import STORES
 from tests.support.processes import until
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 def test_a_command_may_fork(consumers, backend):
     """Children by os.fork and by subprocess leave the sockets of their parent alone, and settle nothing."""
     consumer = consumers.start("-t", 4, "--lease", 5)
-    ids = [result.id for result in fork.enqueue_many([(backend.alias,)] * 16)]
+    ids = ids_of(fork.enqueue_many([(backend.alias,)] * 16))
     consumers.ledger.wait("end", 2 * len(ids))
     ran = {event.id for event in consumers.ledger.of("end")}
     assert ran >= set(ids)
@@ -28,11 +28,11 @@ def test_a_command_may_fork(consumers, backend):
 
 
 @pytest.mark.backends("postgres", "mariadb")
-def test_what_a_consumer_has_locked_is_free_once_it_is_killed_though_its_child_lives(consumers, backend, gate):
+def test_what_a_consumer_has_locked_is_free_once_it_is_killed_though_its_child_lives(consumers, backend, release_file):
     things = Thing.objects.using(backend.alias)
     things.create(name="free")
     consumer = consumers.start()
-    lock_beside_a_child(backend.alias, str(gate))
+    lock_beside_a_child(backend.alias, str(release_file))
     consumers.ledger.wait("locked", 1)
     consumers.ledger.wait("free", 1)
     consumer.kill9()
@@ -40,7 +40,7 @@ def test_what_a_consumer_has_locked_is_free_once_it_is_killed_though_its_child_l
     try:
         until(lambda: _may_lock(things))
     finally:
-        gate.touch()
+        release_file.touch()
 
 
 def _may_lock(things) -> bool:

@@ -12,9 +12,10 @@ from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
 from djqueue.results import Result
 from tests.faults.commands import die_by_abort, fail, hold, never_end, open_files, tell_pid, wait_for_stop, work
-from tests.faults.processes import at_rest, reasons
+from tests.faults.processes import at_rest, ids_of, reasons
 from tests.faults.stores import STORES
 from tests.support.processes import until
+from tests.support.server_process import is_running
 
 pytestmark = pytest.mark.slow
 ON_EACH = pytest.mark.backends(*STORES)
@@ -39,7 +40,7 @@ def test_it_ends_like_any_other_in_another_process_with_its_result(consumers):
     assert consumers.ledger.pids() == {result.get()}
     assert result.progress.done == 1
     assert at_rest().done == 1
-    until(lambda: not is_alive(result.get()))
+    until(lambda: not is_running(result.get()))
     assert consumers.stop() == [0]
     assert consumer.wait_for("tell_pid done")
 
@@ -80,14 +81,14 @@ def test_what_kills_by_its_arguments_is_seen_too(consumers):
 
 
 @ON_ONE
-def test_fresh_work_goes_on_beside_it(consumers, gate):
-    lost = [put_lost(hold, str(gate)) for _ in range(3)]
+def test_fresh_work_goes_on_beside_it(consumers, release_file):
+    lost = [put_lost(hold, str(release_file)) for _ in range(3)]
     consumer = consumers.start("-t", 4)
     consumers.ledger.wait_all("start", lost)
-    fresh = [result.id for result in work.enqueue_many([()] * 20)]
+    fresh = ids_of(work.enqueue_many([()] * 20))
     consumers.ledger.wait_all("end", fresh)
     assert {event.pid for event in consumers.ledger.of("end", fresh)} == {consumer.pid}
-    gate.touch()
+    release_file.touch()
     consumers.ledger.wait_all("end", lost)
     assert len({event.pid for event in consumers.ledger.of("end", lost)}) == 3
 
@@ -111,12 +112,12 @@ def test_what_it_raises_is_told_with_the_place_where_it_was_raised(consumers, ho
 
 
 @ON_ONE
-def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(consumers, gate):
-    id = put_lost(hold, str(gate))
+def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(consumers, release_file):
+    id = put_lost(hold, str(release_file))
     consumer = consumers.start("--lease", 0.5)
     [start] = consumers.ledger.wait("start", ids={id})
     consumer.kill9()
-    until(lambda: not is_alive(start.pid))
+    until(lambda: not is_running(start.pid))
     until(lambda: queues["default"].reap().count)
     assert queues["default"].find(id).entry.lost == 3
 
@@ -143,26 +144,26 @@ def test_it_is_told_of_a_stop_and_may_end_within_the_grace(consumers):
 
 
 @ON_ONE
-def test_after_the_grace_it_is_ended_and_goes_back(consumers, gate):
-    id = put_lost(hold, str(gate))
+def test_after_the_grace_it_is_ended_and_goes_back(consumers, release_file):
+    id = put_lost(hold, str(release_file))
     consumer = consumers.start("--grace", 0.2)
     [start] = consumers.ledger.wait("start", ids={id})
     consumer.term()
     assert consumer.wait() == 1
-    until(lambda: not is_alive(start.pid))
+    until(lambda: not is_running(start.pid))
     entry = queues["default"].find(id).entry
     assert (entry.attempts, entry.lost, entry.failures) == (3, 2, 0)
 
 
 @ON_ONE
-def test_one_that_stands_still_is_killed_and_counts_as_lost(consumers, gate):
-    id = put_lost(hold, str(gate))
+def test_one_that_stands_still_is_killed_and_counts_as_lost(consumers, release_file):
+    id = put_lost(hold, str(release_file))
     consumers.start()
     [start] = consumers.ledger.wait("start", ids={id})
     os.kill(start.pid, signal.SIGSTOP)
     until(lambda: id in reasons())
     assert reasons()[id].endswith("the last one ended by SIGKILL, as it had been stopped by a signal for 10 s")
-    until(lambda: not is_alive(start.pid))
+    until(lambda: not is_running(start.pid))
     assert consumers.stop() == [0]
 
 
@@ -212,13 +213,4 @@ def test_what_runs_past_its_time_limit_is_ended(consumers, settings):
     consumers.start()
     [start] = consumers.ledger.wait("start", ids={id})
     assert failed(id)[1][-1]["exception"].endswith("TimeLimitExceeded")
-    until(lambda: not is_alive(start.pid))
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it may end while its file is open
-        return False
+    until(lambda: not is_running(start.pid))

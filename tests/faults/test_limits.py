@@ -24,7 +24,7 @@ from tests.faults.limits.commands import (
     succeed_with,
     talk,
 )
-from tests.faults.processes import PATIENCE, at_rest, full, supervise
+from tests.faults.processes import PATIENCE, at_rest, full, ids_of, supervise
 from tests.faults.stores import STORES
 from tests.support.backends import FULL
 from tests.support.processes import ROOT, Process, until
@@ -40,10 +40,6 @@ INNOCENTS = full(30, 120)
 def ended(consumers, ids):
     """Whether each of them has run to its end."""
     return set(ids) <= {event.id for event in consumers.ledger.of("end")}
-
-
-def ids_of(handles):
-    return [handle.id for handle in handles]
 
 
 def sent() -> list[str] | None:
@@ -148,9 +144,9 @@ def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(consumers
 
 
 @pytest.mark.backends("redis")
-def test_70_ends_the_process_whatever_threads_its_commands_have_begun(consumers, gate):
+def test_70_ends_the_process_whatever_threads_its_commands_have_begun(consumers, release_file):
     consumer = consumers.start("-t", 1)
-    stay(str(gate))
+    stay(str(release_file))
     consumers.ledger.wait("stays")
     open_all()
     innocent()

@@ -6,7 +6,7 @@ from djqueue import queues
 from djqueue.backends.redis.scripts import script
 from tests.faults import ledger
 from tests.faults.commands import work
-from tests.faults.processes import PATIENCE, assert_done, full
+from tests.faults.processes import PATIENCE, assert_done, full, ids_of
 from tests.faults.witness.commands import double
 from tests.support.processes import until
 
@@ -24,12 +24,12 @@ def request(backend, verb) -> tuple[bytes, ...]:
 
 
 @pytest.mark.backends(*SERVERS)
-def test_claims_whose_answers_are_lost_cost_no_message(far_crew, proxy, backend):
+def test_claims_whose_answers_are_lost_cost_no_message(proxied_consumers, proxy, backend):
     """Four of five answers, for many times the lease: what was claimed so was never begun, and so never lost."""
-    consumers = far_crew
+    consumers = proxied_consumers
     consumers.start("-t", 4, "--lease", full(0.5, 2))
     with proxy.losing(*request(backend, "claim"), chance=0.8) as claims:
-        ids = [result.id for result in work.enqueue_many([(5.0,)] * 400)]
+        ids = ids_of(work.enqueue_many([(5.0,)] * 400))
         end = ledger.now() + full(6, 25)
         until(lambda: ledger.now() > end, timeout=60)
     assert_done(consumers, ids, dup_runs=0)
@@ -39,8 +39,8 @@ def test_claims_whose_answers_are_lost_cost_no_message(far_crew, proxy, backend)
 
 
 @pytest.mark.backends(*SERVERS)
-def test_a_completion_whose_answer_is_lost_has_its_results_and_its_signals(far_crew, proxy, backend):
-    consumers = far_crew
+def test_a_completion_whose_answer_is_lost_has_its_results_and_its_signals(proxied_consumers, proxy, backend):
+    consumers = proxied_consumers
     consumers.start("-t", 4)
     with proxy.losing(*request(backend, "complete"), most=3) as completions:
         results = double.enqueue_many([(number,) for number in range(40)])
@@ -56,13 +56,13 @@ def test_a_completion_whose_answer_is_lost_has_its_results_and_its_signals(far_c
 
 @pytest.mark.backends("redis", "redis-blocking")
 def test_a_put_whose_answer_is_lost_until_the_message_has_run_is_one_message(
-    consumers, proxy, far_queues, backend, settings
+    consumers, proxy, proxied_queues, backend, settings
 ):
     """Whoever repeats a put does so after a consumer has completed what the first one put."""
     consumers.start()
     sent = [work().id]
     consumers.ledger.wait_all("end", sent)  # the consumer is there
-    settings.QUEUES = far_queues
+    settings.QUEUES = proxied_queues
     for _ in range(10):
         with proxy.losing(*request(backend, "put"), most=1, when=lambda: completed() > len(sent)) as puts:
             sent.append(work().id)

@@ -11,7 +11,7 @@ from django.db import OperationalError, connections
 
 from tests.faults.commands import work
 from tests.faults.conftest import APPS
-from tests.faults.processes import Consumers, assert_done, full
+from tests.faults.processes import Consumers, assert_done, full, ids_of
 from tests.support import servers
 
 pytestmark = pytest.mark.slow
@@ -93,7 +93,7 @@ def test_consumers_ride_out_an_outage_dj22_to18(private_site, store, fault, seco
 def test_cut_connections_are_made_anew_dj22(consumers, backend):
     """DJ-22: the server ends every connection of the consumers, several times."""
     consumers.start_many(2, "-t", THREADS, "--lease", 4)
-    ids = [result.id for result in work.enqueue_many([(10,)] * full(500, 5000))]
+    ids = ids_of(work.enqueue_many([(10,)] * full(500, 5000)))
     cut = 0
     for share in range(1, 6):
         consumers.ledger.wait("end", share * len(ids) // 8)
@@ -132,7 +132,7 @@ def test_a_long_writer_on_sqlite_is_waited_for_dj22(backend, make_site, settings
     plain = {key: impatient[key] for key in ("ENGINE", "NAME", "OPTIONS")}
     consumers = Consumers(make_site(settings.QUEUES, (), INSTALLED_APPS=APPS, DATABASES={"default": plain}))
     consumers.start_many(2, "-t", THREADS, "--lease", 20)
-    ids = [result.id for result in work.enqueue_many([(10,)] * 300)]
+    ids = ids_of(work.enqueue_many([(10,)] * 300))
     consumers.ledger.wait("end", 50)
     writer = sqlite3.connect(path, isolation_level=None, timeout=20)
     writer.execute("BEGIN IMMEDIATE")

@@ -9,7 +9,7 @@ from djqueue import Throttle, queues
 from djqueue.exceptions import CommandFailed
 from djqueue.messages.failures import errors_of
 from tests.faults.commands import die, die_by_abort, die_by_exit, die_by_sigkill, work
-from tests.faults.processes import PATIENCE, at_rest, reasons, supervise
+from tests.faults.processes import PATIENCE, at_rest, ids_of, reasons, supervise
 from tests.faults.stores import STORES
 from tests.support.processes import ROOT, Process
 
@@ -22,9 +22,9 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(cons
 
     The last start is made in a process of its own, and the consumer lives.
     """
-    good = [result.id for result in work.enqueue_many([(1.0,)] * 100)]
+    good = ids_of(work.enqueue_many([(1.0,)] * 100))
     poison = {die_by_exit().id: 3}
-    good += [result.id for result in work.enqueue_many([(1.0,)] * 100)]
+    good += ids_of(work.enqueue_many([(1.0,)] * 100))
     deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
     poison |= {die_by_abort().id: 2}
     deaths += supervise(consumers, lambda: len(queues["default"].failed) == 2)
@@ -54,9 +54,9 @@ def test_df21_however_it_kills_its_worker(consumers, how):
 
 def ends_after_its_attempts(consumers, how, failed):
     """The last start is made in a process of its own, and the consumer lives."""
-    good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    good = ids_of(work.enqueue_many([(1.0,)] * 20))
     poison = die(how)
-    good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    good += ids_of(work.enqueue_many([(1.0,)] * 20))
     deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
     consumers.ledger.wait_all("end", good, PATIENCE)
     stats = at_rest()
@@ -77,9 +77,9 @@ def ends_after_its_attempts(consumers, how, failed):
 
 @pytest.mark.backends("redis", "sqlite")
 def test_what_is_throttled_and_kills_its_worker_takes_two_consumers_down_at_most(consumers):
-    good = [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    good = ids_of(work.enqueue_many([(1.0,)] * 20))
     poison = die_by_sigkill.using(throttle=Throttle(2, 0.5)).enqueue()
-    good += [result.id for result in work.enqueue_many([(1.0,)] * 20)]
+    good += ids_of(work.enqueue_many([(1.0,)] * 20))
     deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
     consumers.ledger.wait_all("end", good, PATIENCE)
     assert (starts(consumers, poison.id), len(deaths)) == (3, 2)
@@ -90,9 +90,9 @@ def test_what_is_throttled_and_kills_its_worker_takes_two_consumers_down_at_most
 @pytest.mark.backends(*STORES)
 def test_in_a_program_of_ones_own_it_runs_alone_and_takes_two_consumers_down_at_most(consumers):
     """Where no process of its own can be had: what was near it when it first killed is run, and lost once at most."""
-    good = [result.id for result in work.enqueue_many([(200.0,)] * 20)]
+    good = ids_of(work.enqueue_many([(200.0,)] * 20))
     poison = die_by_exit()
-    good += [result.id for result in work.enqueue_many([(200.0,)] * 20)]
+    good += ids_of(work.enqueue_many([(200.0,)] * 20))
     deaths, most_lost, program = [], 0, embedded(consumers.site)
     is_over = lambda: reasons() and {event.id for event in consumers.ledger.of("end")} == set(good)  # noqa: E731
     while not is_over():

@@ -3,7 +3,6 @@
 import os
 import signal
 import uuid
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, hold_the_gil_once, keep, work
-from tests.faults.processes import assert_done, seeded
+from tests.faults.processes import assert_done, ids_of, seeded
 from tests.faults.stores import STORES
 from tests.support.processes import until
 
@@ -37,7 +36,7 @@ def start(consumers, count, *args, env=None):
 def load(ids):
     """See that something waits to be run, and note its ids."""
     if len(queues["default"]) < 20:
-        ids |= {result.id for result in work.enqueue_many([(10,)] * 50)}
+        ids |= set(ids_of(work.enqueue_many([(10,)] * 50)))
     return True
 
 
@@ -48,10 +47,7 @@ def busy(consumers):
 
 
 def is_gone(pid):
-    with suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return False
-    return True
+    return not Path(f"/proc/{pid}").exists()
 
 
 def all_gone(consumers):
@@ -106,9 +102,9 @@ def test_a_process_with_too_much_memory_is_replaced(consumers):
 
 
 @ONE_IS_ENOUGH
-def test_what_runs_in_a_replaced_process_may_end_whatever_the_grace(consumers, gate):
+def test_what_runs_in_a_replaced_process_may_end_whatever_the_grace(consumers, release_file):
     start(consumers, 1, "-t", 2, "--max-messages", 1, "--grace", 0)
-    id = hold(str(gate)).id
+    id = hold(str(release_file)).id
     wait(consumers, "start")
     work()
     first, second = wait(consumers, "ready", 2)
@@ -116,20 +112,20 @@ def test_what_runs_in_a_replaced_process_may_end_whatever_the_grace(consumers, g
     wait(consumers, "end")
     more = work().id
     assert [event.pid for event in wait(consumers, "end", ids={more})] == [second.pid]
-    gate.touch()
+    release_file.touch()
     assert [event.pid for event in wait(consumers, "end", ids={id})] == [first.pid]
     until(lambda: is_gone(first.pid), PATIENCE)
     assert consumers.stop() == [0]
 
 
 @pytest.mark.backends(*STORES)
-def test_at_a_stop_all_processes_let_end_what_runs_and_start_nothing(consumers, gate):
+def test_at_a_stop_all_processes_let_end_what_runs_and_start_nothing(consumers, release_file):
     supervisor = start(consumers, 2, "-t", 2)
-    hold.enqueue_many([(str(gate),)] * 6)
+    hold.enqueue_many([(str(release_file),)] * 6)
     wait(consumers, "start", 4)
     supervisor.term()
     wait(consumers, "stopping", 2)
-    gate.touch()
+    release_file.touch()
     assert supervisor.wait(PATIENCE) == 0
     assert len(consumers.ledger.of("start")) == len(consumers.ledger.of("end")) == 4
     stats = queues["default"].stats()
@@ -139,16 +135,16 @@ def test_at_a_stop_all_processes_let_end_what_runs_and_start_nothing(consumers, 
 
 @ONE_IS_ENOUGH
 @pytest.mark.parametrize("again", [False, True])
-def test_a_ctrl_c_for_all_processes_of_a_terminal_is_one_stop(consumers, gate, again):
+def test_a_ctrl_c_for_all_processes_of_a_terminal_is_one_stop(consumers, release_file, again):
     supervisor = start(consumers, 2, "-t", 1, "--grace", 600)
-    hold.enqueue_many([(str(gate),)] * 2)
+    hold.enqueue_many([(str(release_file),)] * 2)
     wait(consumers, "start", 2)
     os.killpg(supervisor.pid, signal.SIGINT)
     wait(consumers, "stopping", 2)
     if again:
         os.killpg(supervisor.pid, signal.SIGINT)
     else:
-        gate.touch()
+        release_file.touch()
     assert supervisor.wait(PATIENCE) == int(again)
     stats = queues["default"].stats()
     assert (stats.ready, stats.leased, stats.done) == ((2, 0, 0) if again else (0, 0, 2))
@@ -164,13 +160,13 @@ def test_a_ctrl_c_while_the_processes_start_ends_all_without_a_traceback(consume
 
 
 @pytest.mark.backends(*STORES)
-def test_when_the_supervisor_is_killed_its_processes_stop_and_nothing_is_lost(consumers, gate):
+def test_when_the_supervisor_is_killed_its_processes_stop_and_nothing_is_lost(consumers, release_file):
     supervisor = start(consumers, 2, "-t", 1)
-    ids = {result.id for result in hold.enqueue_many([(str(gate),)] * 3)}
+    ids = set(ids_of(hold.enqueue_many([(str(release_file),)] * 3)))
     wait(consumers, "start", 2)
     supervisor.popen.kill()
     wait(consumers, "stopping", 2)
-    gate.touch()
+    release_file.touch()
     all_gone(consumers)
     stats = queues["default"].stats()
     assert (stats.ready, stats.leased, stats.done) == (1, 0, 2)
@@ -281,7 +277,7 @@ def test_one_in_which_a_command_holds_the_gil_is_replaced_and_what_it_had_is_run
     supervisor = start(consumers, 2, "-t", 2, "--lease", 4)
     id = hold_the_gil_once(str(tmp_path / "mark")).id
     [began] = wait(consumers, "start", ids={id})
-    others = {result.id for result in work.enqueue_many([(10,)] * 50)}
+    others = set(ids_of(work.enqueue_many([(10,)] * 50)))
     line = supervisor.wait_for("has stood still", NOTICED)
     assert f"(pid {began.pid})" in line
     assert_done(consumers, {id, *others})

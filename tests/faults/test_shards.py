@@ -116,17 +116,17 @@ def moments_to_kill(consumers):
 
 
 @pytest.mark.backends(*STORES)
-def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, gate):
+def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, release_file):
     """SQ-9: in its order, and before anything that was enqueued since."""
     first = consumers.start("-t", 1, "--lease", 1)
-    ids = [wait_for(1, str(gate)).id]
+    ids = [wait_for(1, str(release_file)).id]
     consumers.ledger.wait("start", ids=set(ids))
-    ids += [wait_for(1, str(gate)).id for _ in range(2)]
+    ids += [wait_for(1, str(release_file)).id for _ in range(2)]
     consumers.start("-t", 2, "--lease", 1)
     first.kill9()
     dead = ledger.now()
     consumers.members.remove(first)
-    gate.touch()
+    release_file.touch()
     _, again = consumers.ledger.wait("start", 2, {ids[0]})
     assert again.at - dead < 1 + 2  # the lease, and what a loaded machine takes to look
     consumers.ledger.wait_all("end", ids)
@@ -135,17 +135,17 @@ def test_sq9_a_dead_workers_shard_is_taken_over_within_its_lease(consumers, gate
 
 
 @pytest.mark.backends(*STORES)
-def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(consumers, freeze, gate):
+def test_sq10_who_stood_still_removes_nothing_of_the_new_owner_and_begins_nothing(consumers, freeze, release_file):
     """SQ-10, SQ-12: stopped in the middle of a run, beyond its lease; another consumer does all of it meanwhile."""
-    ids = [wait_for(1, str(gate)).id for _ in range(6)]
+    ids = [wait_for(1, str(release_file)).id for _ in range(6)]
     sleeper = consumers.start("-t", 1, "--lease", STANDSTILL)
     consumers.ledger.wait("start", ids={ids[0]})
     until(lambda: queues["default"].stats().leased == len(ids))
     freeze(sleeper)
     consumers.start("-t", 2, "--lease", STANDSTILL)
     consumers.ledger.wait("start", 2, {ids[0]})
-    later = [wait_for(1, str(gate)).id for _ in range(3)]
-    gate.touch()
+    later = [wait_for(1, str(release_file)).id for _ in range(3)]
+    release_file.touch()
     consumers.ledger.wait_all("end", ids)
     sleeper.send(signal.SIGCONT)
     sleeper.wait_for(GONE)

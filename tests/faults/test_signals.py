@@ -7,7 +7,7 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, work
-from tests.faults.processes import at_rest
+from tests.faults.processes import at_rest, ids_of
 from tests.faults.stores import STORES
 from tests.support.backends import FULL
 from tests.support.processes import until
@@ -24,7 +24,7 @@ def test_what_runs_ends_and_nothing_new_begins_dj16(consumers, signum):
     By either signal on each store: tests/management/test_queue_consumer.py.
     """
     consumer = consumers.start("-t", 2, "--grace", 20)
-    ids = {result.id for result in work.enqueue_many([(1000,)] * 6)}
+    ids = set(ids_of(work.enqueue_many([(1000,)] * 6)))
     consumers.ledger.wait("start", 2)
     consumer.send(signum)
     told = ledger.now()
@@ -38,12 +38,12 @@ def test_what_runs_ends_and_nothing_new_begins_dj16(consumers, signum):
 
 
 @pytest.mark.backends(*STORES)
-def test_what_was_claimed_ahead_goes_back_at_once_and_uncounted_dj16(consumers, gate):
+def test_what_was_claimed_ahead_goes_back_at_once_and_uncounted_dj16(consumers, release_file):
     """DJ-16, TO-11: while one command still runs, another consumer gets what waited in our hands, as first starts."""
     consumer = consumers.start("-t", 1)
     work.enqueue_many([()] * 1000)
-    blocker = hold(str(gate)).id
-    behind = [result.id for result in work.enqueue_many([()] * 300)]
+    blocker = hold(str(release_file)).id
+    behind = ids_of(work.enqueue_many([()] * 300))
     consumers.ledger.wait("start", ids={blocker})
     consumer.term()
     consumer.wait_for(STOPPING)
@@ -52,17 +52,17 @@ def test_what_was_claimed_ahead_goes_back_at_once_and_uncounted_dj16(consumers, 
     assert consumers.ledger.of("end", {blocker}) == []
     starts = consumers.ledger.of("start", set(behind))
     assert {(start.pid, start.attempt) for start in starts} == {(other.pid, 1)}
-    gate.touch()
+    release_file.touch()
     assert consumer.wait() == 0
     assert at_rest().done == 1301
     assert len(consumers.ledger.of("start")) == 1301
 
 
 @pytest.mark.backends(*STORES)
-def test_what_outlasts_the_grace_is_handed_back_dj16(consumers, gate):
+def test_what_outlasts_the_grace_is_handed_back_dj16(consumers, release_file):
     """DJ-16, TO-11: another consumer starts it at once, not when the lease of a minute runs out; the exit code is 1."""
     consumer = consumers.start("-t", 1, "--grace", 0.5)
-    id = hold(str(gate)).id
+    id = hold(str(release_file)).id
     consumers.ledger.wait("start")
     other = consumers.start("-t", 1)
     consumer.term()
@@ -71,17 +71,17 @@ def test_what_outlasts_the_grace_is_handed_back_dj16(consumers, gate):
     assert consumer.wait() == 1
     [record] = queues["default"].peek("leased")
     assert (record.entry.failures, record.entry.lost) == (0, 0)
-    gate.touch()
+    release_file.touch()
     consumers.ledger.wait("end", ids={id})
     assert at_rest().done == 1
     assert [end.pid for end in consumers.ledger.of("end")] == [other.pid]
 
 
 @pytest.mark.backends(*STORES)
-def test_a_second_signal_does_not_wait_dj16(consumers, gate):
+def test_a_second_signal_does_not_wait_dj16(consumers, release_file):
     """DJ-16: told twice, a consumer hands back what runs and goes, whatever the grace."""
     consumer = consumers.start("-t", 1, "--grace", 600)
-    id = hold(str(gate)).id
+    id = hold(str(release_file)).id
     consumers.ledger.wait("start")
     consumer.term()
     consumer.wait_for(STOPPING)

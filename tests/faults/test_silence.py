@@ -6,7 +6,7 @@ import pytest
 
 from djqueue import queues
 from tests.faults.commands import work
-from tests.faults.processes import PATIENCE
+from tests.faults.processes import PATIENCE, ids_of
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
@@ -16,13 +16,13 @@ NOTICED_IN = 12.0
 
 
 @pytest.mark.backends("postgres", "mariadb")
-def test_what_has_ended_is_settled_though_idle_connections_are_forgotten(far_crew, proxy):
-    consumers = far_crew
+def test_what_has_ended_is_settled_though_idle_connections_are_forgotten(proxied_consumers, proxy):
+    consumers = proxied_consumers
     proxy.forgets_after = FORGETS_AFTER
     consumers.start("-t", 4)
     done = 0
     for _ in range(2):
-        ids = [result.id for result in work.enqueue_many([(1500 * FORGETS_AFTER,)] * 4)]
+        ids = ids_of(work.enqueue_many([(1500 * FORGETS_AFTER,)] * 4))
         consumers.ledger.wait_all("end", ids, PATIENCE)
         done += len(ids)
         until(lambda done=done: queues["default"].stats().done == done, NOTICED_IN)

@@ -29,7 +29,7 @@ def use(settings):
 
 
 @pytest.fixture
-def told():
+def task_signals():
     """The signals of tasks, in order: name, sender, status of the result when it was sent, result."""
     from djqueue.tasks import compat
 

@@ -98,32 +98,32 @@ def test_priorities_decide_the_order(queue):
 
 
 @EACH
-def test_a_call_that_another_one_counts_for_has_its_result(queue, told):
+def test_a_call_that_another_one_counts_for_has_its_result(queue, task_signals):
     one, other = tasks.once.enqueue("x"), tasks.once.enqueue("x")
     assert (other.id, other.status, other.args) == (one.id, READY, ["x"])
-    assert [name for name, *_ in told] == ["task_enqueued"]
+    assert [name for name, *_ in task_signals] == ["task_enqueued"]
 
 
 # ---- transactions
 
 
 @pytest.mark.backends("sqlite", "redis", database=True)
-def test_a_transaction_that_is_rolled_back_leaves_nothing(queue, told):
+def test_a_transaction_that_is_rolled_back_leaves_nothing(queue, task_signals):
     with pytest.raises(RuntimeError), transaction.atomic():
         result = tasks.add.enqueue(1)
         raise RuntimeError
-    assert (queue.stats().ready, told) == (0, [])
+    assert (queue.stats().ready, task_signals) == (0, [])
     with pytest.raises(TaskResultDoesNotExist):
         tasks.add.get_result(result.id)
 
 
 @pytest.mark.backends("sqlite", "redis", database=True)
-def test_a_task_is_there_once_its_transaction_commits(queue, told):
+def test_a_task_is_there_once_its_transaction_commits(queue, task_signals):
     with transaction.atomic():
         result = tasks.add.enqueue(1)
-        assert told == []
+        assert task_signals == []
     assert tasks.add.get_result(result.id).status == READY
-    assert [name for name, *_ in told] == ["task_enqueued"]
+    assert [name for name, *_ in task_signals] == ["task_enqueued"]
 
 
 # ---- backends and queues
@@ -329,11 +329,11 @@ def test_the_result_of_another_task_is_a_mismatch(queue):
 
 
 @EACH
-def test_eager_mode_runs_a_task_where_it_is_enqueued(queue, settings, told):
+def test_eager_mode_runs_a_task_where_it_is_enqueued(queue, settings, task_signals):
     settings.QUEUE_ALWAYS_EAGER = True
     result = tasks.with_context.enqueue("now")
     assert (result.status, result.return_value["attempt"], result.attempts) == (SUCCESSFUL, 1, 1)
-    assert [name for name, *_ in told] == ["task_enqueued", "task_started", "task_finished"]
+    assert [name for name, *_ in task_signals] == ["task_enqueued", "task_started", "task_finished"]
     failed = tasks.flaky.enqueue(5)
     assert (failed.status, failed.attempts, len(failed.errors)) == (FAILED, 3, 3)
 

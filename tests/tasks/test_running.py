@@ -21,32 +21,32 @@ FAILED, SUCCESSFUL = TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL
 EACH = pytest.mark.backends("memory", "sqlite", "redis")
 
 
-def of(told):
-    return [(name, status) for name, _, status, _ in told]
+def of(task_signals):
+    return [(name, status) for name, _, status, _ in task_signals]
 
 
 @EACH
-def test_signals_come_in_order_with_the_class_of_the_backend(queue, told):
+def test_signals_come_in_order_with_the_class_of_the_backend(queue, task_signals):
     result = tasks.add.enqueue(1)
-    assert of(told) == [("task_enqueued", "READY")]
+    assert of(task_signals) == [("task_enqueued", "READY")]
     run_one(queue)
-    assert of(told)[1:] == [("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
-    assert {sender for _, sender, _, _ in told} == {DjqueueBackend}
-    assert {one.id for *_, one in told} == {result.id}
-    finished = told[-1][3]
+    assert of(task_signals)[1:] == [("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
+    assert {sender for _, sender, _, _ in task_signals} == {DjqueueBackend}
+    assert {one.id for *_, one in task_signals} == {result.id}
+    finished = task_signals[-1][3]
     assert (finished.return_value, finished.args, finished.kwargs, finished.attempts) == (1, [1], {}, 1)
     assert finished.started_at <= finished.finished_at
 
 
 @pytest.mark.backends("memory")
-def test_a_task_is_finished_once_all_its_attempts_are_over(queue, told):
+def test_a_task_is_finished_once_all_its_attempts_are_over(queue, task_signals):
     tasks.flaky.enqueue(9)
     for _ in range(3):
         run_one(queue)
     started = ("task_started", "RUNNING")
-    assert of(told) == [("task_enqueued", "READY"), started, started, started, ("task_finished", "FAILED")]
-    assert [len(one.worker_ids) for *_, one in told[1:]] == [1, 2, 3, 3]
-    assert len(told[-1][3].errors) == 3
+    assert of(task_signals) == [("task_enqueued", "READY"), started, started, started, ("task_finished", "FAILED")]
+    assert [len(one.worker_ids) for *_, one in task_signals[1:]] == [1, 2, 3, 3]
+    assert len(task_signals[-1][3].errors) == 3
 
 
 @pytest.mark.backends("memory")
@@ -88,13 +88,13 @@ def test_a_task_that_takes_the_context_is_given_its_result(queue):
 
 @EACH
 @pytest.mark.parametrize("coroutines", [0, 5])
-def test_a_coroutine_is_a_task_too(queue, coroutines, told):
+def test_a_coroutine_is_a_task_too(queue, coroutines, task_signals):
     queue_result = tasks.in_async.enqueue("word")
     with serving("default", coroutines=coroutines):
         eventually(lambda: tasks.in_async.get_result(queue_result.id).is_finished)
     queue_result.refresh()
     assert (queue_result.return_value, tasks.seen) == (["word"], [("word", 1)])
-    assert of(told)[1:] == [("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
+    assert of(task_signals)[1:] == [("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
 
 
 @EACH
@@ -117,14 +117,14 @@ def test_sys_exit_makes_a_task_fail(queue):
 @pytest.mark.parametrize(
     ("name", "kind"), [("stale", "CommandExpired"), ("discarded", "Discard")], ids=["expired", "discarded"]
 )
-def test_an_end_of_our_own_is_a_failure_with_our_exception(queue, name, kind, told):
+def test_an_end_of_our_own_is_a_failure_with_our_exception(queue, name, kind, task_signals):
     result = getattr(tasks, name).enqueue()
     eventually(lambda: queue.now() - queue.find(result.id).entry.created > 0.01)
     run_one(queue)
     result.refresh()
     assert result.status == FAILED
     assert [error.exception_class.__name__ for error in result.errors] == [kind]
-    assert of(told)[-1] == ("task_finished", "FAILED")
+    assert of(task_signals)[-1] == ("task_finished", "FAILED")
     assert result.attempts == (0 if name == "stale" else 1)
 
 
@@ -247,17 +247,17 @@ def test_a_moment_and_a_priority_are_those_of_the_message(queue):
 
 
 @EACH
-def test_a_command_is_a_task_too(queue, told):
+def test_a_command_is_a_task_too(queue, task_signals):
     result = tasks.command_task.enqueue(4)
     run_one(queue)
     result.refresh()
     assert (result.status, result.return_value, result.args, result.attempts) == (SUCCESSFUL, 8, [4], 1)
     assert tasks.command_task.get_result(result.id).task.func is tasks.command.func
-    assert of(told)[1:] == [("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
-    told.clear()
+    assert of(task_signals)[1:] == [("task_started", "RUNNING"), ("task_finished", "SUCCESSFUL")]
+    task_signals.clear()
     tasks.command(5)
     run_one(queue)
-    assert (tasks.seen, told) == ([("command", 4), ("command", 5)], [])
+    assert (tasks.seen, task_signals) == ([("command", 4), ("command", 5)], [])
 
 
 @EACH

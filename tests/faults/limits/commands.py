@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from djqueue import BatchCommand, Route, queue_command
-from tests.faults.commands import pass_gate, recorded
+from tests.faults.commands import await_file, recorded
 from tests.faults.ledger import record
 
 MEGABYTE = 1 << 20
@@ -103,9 +103,9 @@ def end_thread(name):
 
 
 @queue_command
-def stay(gate):
+def stay(path):
     """Begin a thread that the interpreter waits for at its end."""
-    threading.Thread(target=pass_gate, args=(gate,), daemon=False).start()
+    threading.Thread(target=await_file, args=(path,), daemon=False).start()
     record("stays")
 
 

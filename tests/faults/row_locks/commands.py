@@ -5,21 +5,19 @@ from django.db import connections
 
 from djqueue import queue_command
 from tests.app.models import Thing
-from tests.faults.ledger import record
+from tests.faults.commands import recorded
 
 
 @queue_command(time_limit=2)
+@recorded
 async def change_row(alias, key):
-    record("start")
     await Thing.objects.using(alias).filter(pk=key).aupdate(number=1)
-    record("end")
 
 
 @queue_command
+@recorded
 async def ask(alias):
-    record("start")
     await sync_to_async(_select_one)(alias)
-    record("end")
 
 
 def _select_one(alias):

@@ -3,7 +3,7 @@
 import time
 
 from djqueue import queue_command
-from tests.faults.commands import pass_gate, recorded
+from tests.faults.commands import await_file, recorded
 
 
 def by_shard(shard, *_):
@@ -26,5 +26,5 @@ def step_alone(shard, milliseconds=0.0):
 
 @queue_command(shard=by_shard)
 @recorded
-def wait_for(shard, gate):
-    pass_gate(gate)
+def wait_for(shard, path):
+    await_file(path)
