@@ -211,7 +211,7 @@ class TestRefused:
             ({"crontab": crontab(time_zone=timezone(timedelta(hours=2)))}, ValueError, "IANA name"),
             ({"rrule": 5}, TypeError, "as text"),
             ({"rrule": "FREQ=SOMETIMES"}, ValueError, "rrule is 'FREQ=SOMETIMES'"),
-            ({"rrule": "DTSTART:20260101T000000\nRRULE:FREQ=DAILY"}, TypeError, "start= beside it"),
+            ({"rrule": "DTSTART:20260101T000000\nRRULE:FREQ=DAILY"}, TypeError, "start= with it"),
             ({"rrule": "FREQ=DAILY;UNTIL=20200101T000000Z"}, ValueError, "has no tick after"),
             ({"rrule": "FREQ=DAILY", "start": NOON.astimezone(PLUS_ONE)}, ValueError, "zone of start is .* IANA name"),
             ({"every": 60, "start": datetime(2026, 1, 1)}, ValueError, "naive"),

@@ -651,7 +651,7 @@ class TestRegistration:
     @MEMORY
     @pytest.mark.parametrize("helper", [lambda self, *requests: None, lambda self, action: None])
     def test_one_that_writes_both_perform_and_handle_is_refused(self, helper):
-        with pytest.raises(TypeError, match=r"Written has both perform\(\) and handle\(\), .* a name of its own"):
+        with pytest.raises(TypeError, match=r"Written has both perform\(\) and handle\(\), .* another name"):
             declare(handle=lambda self, *requests: self.perform(1), perform=helper)
 
     @MEMORY
