@@ -14,7 +14,7 @@ from typing import NamedTuple, Self
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import Loop, PerServer, alike, run_all
+from djqueue.consumer.loop import Loop, NoEventLoop, PerServer, alike, run_all
 from djqueue.consumer.operators import OperatorChannel, OperatorChannels
 from djqueue.exceptions import QueueError
 from djqueue.flow.gates import Gate
@@ -219,6 +219,7 @@ class _Limits(NamedTuple):
 class ConsumerControl(Control):
     """Answers the questions of a command at once, from what the consumer knows."""
 
+    interrupts = (NoEventLoop,)
     owner = ""
 
     def __init__(

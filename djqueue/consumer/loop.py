@@ -58,6 +58,10 @@ def at_limits() -> bool:
     return False
 
 
+class NoEventLoop(Exception):
+    """This process is at its limits, and can make no event loop for an async command, which has not begun."""
+
+
 class Starvation:
     """For how long a thread has found the process at its limits at every try."""
 

@@ -20,7 +20,7 @@ from djqueue.backends.entries import log_extra
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.database_connections import mend_connections
 from djqueue.consumer.in_flight import Held, reported
-from djqueue.consumer.loop import Member, is_for_want
+from djqueue.consumer.loop import Member, NoEventLoop, at_limits, is_for_want
 from djqueue.messages.failures import kind_of, release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
@@ -248,13 +248,31 @@ class Worker(Member):
         return verdicts + [reported(held, LAPSED) for held in others]
 
     def _await(self, coroutine: Coroutine) -> object:
-        """Run a coroutine on the event loop of the consumer, or of this thread, which its async commands share."""
+        """Run a coroutine on the event loop of the consumer, or of this thread, which its async commands share.
+
+        Raises NoEventLoop.
+        """
         if self._pool.coroutines is not None:
             return self._pool.coroutines.await_(coroutine)
         if self._runner is None:
-            self._runner = asyncio.Runner()
-            Context().run(self._runner.get_loop)  # the loop keeps the context that it begins in, with its values
+            try:
+                self._runner = _new_runner()
+            except NoEventLoop:
+                coroutine.close()
+                raise
         return self._runner.run(coroutine, context=copy_context())  # else all would share the first one's context
+
+
+def _new_runner() -> asyncio.Runner:
+    """A runner with its event loop. Raises NoEventLoop."""
+    runner = asyncio.Runner()
+    try:
+        Context().run(runner.get_loop)  # the loop keeps the context that it begins in, with its values
+    except Exception as error:
+        if is_for_want(error) or at_limits():
+            raise NoEventLoop(f"no event loop can be made: {kind_of(error)}") from error
+        raise
+    return runner
 
 
 def _next_batch(rest: list[Held]) -> tuple[list[Held], list[Held]]:

@@ -145,8 +145,10 @@ class Process:
         """Whether it was given scheduler and reaper."""
         self.silence = 0.0
         """For how many seconds it has not said that it is alive."""
+        self.stopped = 0.0
+        """For how many seconds it was seen stopped in its start."""
         self.limit = SILENCE
-        """How many there may be."""
+        """How many there may be of either."""
         self.ran = 0
         """How many messages it has said to have run."""
         self.quiet = False
@@ -290,6 +292,8 @@ class Place:
         for process, _ in codes:
             process.silence += elapsed
             process.listen()
+            is_stopped = not process.ready and process.state() in STOPPED
+            process.stopped = process.stopped + elapsed if is_stopped else 0.0
         if self.serving is not None:
             self._is_quiet = self.serving.quiet
         if self.starting is not None and self.starting.ready and (self.starting, None) in codes:
@@ -310,12 +314,10 @@ class Place:
     def kill_those_that_stand_still(self, now: float) -> None:
         """Kill the processes that have said nothing for too long. A start may take its time, unless it is stopped."""
         for process in self.roles.values():
-            if process.silence < process.limit:
-                continue
-            state = process.state()
-            if process.ready or state in STOPPED:
+            still = process.silence if process.ready else process.stopped
+            if still >= process.limit:
                 text = "Process %d (pid %d) has stood still for %.0f s and is killed: %s"
-                say(logging.ERROR, text, self.number, process.pid, process.silence, STATES.get(state, HANGS))
+                say(logging.ERROR, text, self.number, process.pid, still, STATES.get(process.state(), HANGS))
                 self._kill(process, now)
 
     def _kill(self, process: Process, now: float) -> None:

@@ -37,6 +37,7 @@ class FakeProcess:
         self.number, self.has_duties, self.pid = number, has_duties, pid
         self.ready, self.ran, self.code, self.used, self.quiet = False, 0, None, 0.0, False
         self.is_still, self.silence, self.limit, self.letter = False, 0.0, SILENCE, "S"
+        self.stopped = 0.0
         self.told = []
 
     def listen(self):
@@ -369,8 +370,19 @@ class TestStandingStill:
         fleet.stand_still(one, 600)
         assert one.told == []
         one.letter = "T"
+        fleet.stand_still(one, SILENCE - LOOK)
+        assert one.told == []
         fleet.tick(LOOK)
         assert (one.told, two.told, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
+
+    def test_a_start_that_is_stopped_for_a_moment_is_left_alone(self):
+        fleet = Fleet()
+        one, _ = fleet.started
+        fleet.stand_still(one, 600)
+        for letter in ("T", "S", "T"):
+            one.letter = letter
+            fleet.stand_still(one, SILENCE - LOOK)
+        assert one.told == []
 
     def test_one_says_itself_how_long_a_step_may_take(self):
         fleet = Fleet(1)

@@ -1,5 +1,7 @@
 """What goes wrong beside the work - in handlers, receivers, one store of several - costs no thread and no message."""
 
+import asyncio
+import errno
 import logging
 import os
 from contextlib import contextmanager
@@ -45,6 +47,12 @@ def half_done():
 
 
 @queue_command
+async def aexplode():
+    ran.append("aexplode")
+    raise RuntimeError("boom")
+
+
+@queue_command
 def explode(number=0):
     ran.append(number)
     raise RuntimeError("boom")
@@ -58,6 +66,24 @@ def explode_unspeakably():
 class Raising(logging.Handler):
     def emit(self, record):
         raise OSError("the mail server is away")
+
+
+@pytest.mark.backends("memory", "redis")
+def test_an_async_command_waits_until_an_event_loop_can_be_made(queue, monkeypatch):
+    """Others may hold all descriptors when a thread meets its first async command, which has not begun then."""
+    make, failures = asyncio.Runner.get_loop, [OSError(errno.EMFILE, "Too many open files")] * 2
+
+    def get_loop(runner):
+        if failures:
+            raise failures.pop()
+        return make(runner)
+
+    monkeypatch.setattr(asyncio.Runner, "get_loop", get_loop)
+    result = aexplode()
+    assert Consumer(threads=1, periodic=False, drain=True).run() == 0
+    entry = queue.failed.find(result.id).entry
+    assert (ran, failures, entry.failures, entry.lost) == (["aexplode"], [], 1, 0)
+    assert errors_of(entry.errors)[-1]["reason"] == "RuntimeError: boom"
 
 
 @contextmanager
