@@ -273,11 +273,9 @@ def test_a_store_that_is_away_is_said_without_its_password(settings, db):
     settings.QUEUES = {"default": redis, "here": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
     boss = log_in(superuser=True)
     answers = {path: boss.get(ROOT + path) for path in PAGES}
-    assert {path: page.status_code for path, page in answers.items() if page.status_code != 200} == dict.fromkeys(
-        {"lanes/", "schedules/", "history/", "commands/"}, 503
-    )
+    assert {page.status_code for page in answers.values()} == {200}, "what can be asked is shown"
     assert "The store of default cannot be asked" in text_of(answers["consumers/"])
-    assert all("cannot be reached" in text_of(answers[path]) for path in ("failed/", "messages/"))
+    assert all("cannot be reached" in text_of(page) for page in answers.values())
     overview = text_of(answers[""])
     assert "default : it cannot be asked" in overview and "here : it cannot" not in overview
     assert not any("confidential" in page.content.decode() for page in answers.values())
