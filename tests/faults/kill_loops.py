@@ -37,7 +37,7 @@ WAYS = {
 """One consumer runs messages in each of these ways, all from one queue."""
 
 
-@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking")
+@pytest.mark.backends("sqlite", "postgres", "mariadb", "redis", "redis-blocking", each=True)
 def test_kills_lose_nothing_and_no_message_fails(consumers, backend):
     chance, accepted = seeded(), set()
     killed: dict[int, str] = {}
