@@ -12,7 +12,7 @@ from djqueue import operations, queues, schedules
 from djqueue.backends.entries import Entry
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.messages.failures import with_error
-from djqueue.operations import messages, paging
+from djqueue.operations import finding, paging
 from djqueue.results import Result
 from tests.app import commands as app_commands
 from tests.dashboard.calls import counted
