@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.dashboard import message_actions
-from djqueue.dashboard.seeing import able, every, left_out
+from djqueue.dashboard.seeing import able, left_out
 from djqueue.dashboard.selecting import Asked, asked, position_in, written
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import NoResult
@@ -21,7 +21,7 @@ from djqueue.operations.explaining import Explanation, Reason
 from djqueue.operations.failed import FailedMessage, call_of
 from djqueue.operations.finding import find_whole
 from djqueue.operations.messages import RUNNING, STATES, Message
-from djqueue.operations.queues import asking_stores, of_each
+from djqueue.operations.queues import asking_stores, chosen, of_each
 from djqueue.operations.unknown import NOT_BEGUN
 from djqueue.registry import registry
 from djqueue.running.describing import result_of
@@ -74,7 +74,7 @@ def rows_of(found: Sequence[Message], states: Sequence[str]) -> Sequence[Message
 def one(site: Site, request: HttpRequest) -> HttpResponse:
     """All that is known of a message: where it is, why it does not run, and what became of it."""
     id, alias = request.GET.get("id", ""), request.GET.get("queue", "")
-    queues = sorted(every(), key=lambda queue: queue.alias != alias)  # it may have been moved
+    queues = sorted(chosen(None), key=lambda queue: queue.alias != alias)  # it may have been moved
     with asking_stores():
         found, explained = explaining.look_up(id, queues)
         queue = all_queues[explained.queue] if explained.queue else None

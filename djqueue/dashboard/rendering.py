@@ -14,7 +14,7 @@ from django.utils.text import Truncator
 
 from djqueue.operations.clocks import Clocks
 from djqueue.operations.consumers import RunRow
-from djqueue.operations.reports import NUMBERS, Column, Kind, shown
+from djqueue.operations.reports import MOMENTS, NUMBERS, Column, Kind, shown
 from djqueue.words import NONE, age, count, duration, full_moment, rate, short_ids, short_names
 
 LONGEST_TEXT = 160
@@ -83,7 +83,7 @@ def _html(column: Column, row: Any, value: Any, short: dict[str, str], clocks: C
         return format_html_join("", "<div>{}</div>", ((_run(one, queue, clocks),) for one in value[:MOST_RUNS]))
     if kind is Kind.STATE:
         return format_html('<span class="djq-state djq-{}">{}</span>', value, value)
-    if kind in (Kind.MOMENT, Kind.AGE):
+    if kind in MOMENTS:
         return ago(value, queue, clocks)
     return _text(kind, row, value)
 

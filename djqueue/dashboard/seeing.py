@@ -11,14 +11,15 @@ from typing import NamedTuple
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.messages.failures import text_of
+from djqueue.operations import queues
 from djqueue.operations.consumers import consumers_of, serving
 from djqueue.operations.pausing import pauses_of
+from djqueue.operations.queues import chosen
 from djqueue.operations.rates import QueueRates, queue_rates
 from djqueue.running.consumers import ConsumerRecord
 from djqueue.running.pauses import QUEUE, Pause
 from djqueue.running.shared import shared_stores
 from djqueue.throttle import ThrottledQueue
-from djqueue.wiring import queues as all_queues
 from djqueue.words import counted
 
 FEATURES = {
@@ -67,20 +68,14 @@ class Seen:
         return "facts" in self.queue.features and self.queue.store.is_local
 
 
-def every() -> list[BaseQueue]:
-    """All queues."""
-    return [all_queues[alias] for alias in all_queues]
-
-
 def able(feature: str) -> tuple[list[BaseQueue], list[BaseQueue]]:
     """The queues that have a feature, and the others."""
-    queues = every()
-    return [one for one in queues if feature in one.features], [one for one in queues if feature not in one.features]
+    return queues.able(chosen(None), feature)
 
 
 def seen() -> list[Seen]:
     """All queues."""
-    asked = [(queue, *_stats(queue)) for queue in every()]
+    asked = [(queue, *_stats(queue)) for queue in chosen(None)]
     known = around(there := [queue for queue, stats, _ in asked if stats is not None])
     rates = _rates([queue for queue in there if queue.alias not in known.problems])
     return [

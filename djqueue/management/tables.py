@@ -144,7 +144,7 @@ def report(
     clocks = clocks or Clocks()
     columns = shown(rows, without)
     cells = [_cells(one, rows, clocks, full_ids) for one in columns]
-    right = [one.title for one in columns if one.kind in (*NUMBERS, Kind.AGE)]
+    right = [one.title for one in columns if one.kind in (*NUMBERS, Kind.AGE, Kind.AGO)]
     cuts = {one.title: CUTS[one.kind] for one in columns if one.kind in CUTS}
     key = next((one.title for one in columns if one.is_key), "")
     form: Any = {"cuts": cuts, "spared": key, "width": width, "paint": paint}
@@ -182,8 +182,9 @@ def _cell(column: Column, row: Any, value: Any, clocks: Clocks) -> str:
 def _text(kind: Kind, row: Any, value: Any, clocks: Clocks) -> str:
     if kind is Kind.MOMENT:
         return moment(value)
-    if kind is Kind.AGE:
-        return age(max(0.0, clocks.now(row.queue) - value)) if value else NONE
+    if kind in (Kind.AGE, Kind.AGO):
+        since = age(max(0.0, clocks.now(row.queue) - value)) if value else NONE
+        return f"{since} ago" if kind is Kind.AGO and value else since
     if kind is Kind.DURATION:
         return duration(value) if value else NONE
     if kind is Kind.PART:

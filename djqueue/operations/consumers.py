@@ -24,7 +24,7 @@ class RunRow:
     """A message that a consumer runs."""
 
     id: str = column("id", Kind.ID, key=True)
-    command: str = column("command", Kind.COMMAND)
+    command: str = column("command", Kind.NAME)
     seconds: float = column("for", Kind.SECONDS, told=False)
     """For how long, when its consumer said so."""
     since: float = column(kind=Kind.MOMENT)
@@ -49,7 +49,7 @@ class ConsumerRow:
     release: str = column("release", optional=True)
     version: str = column("djqueue", optional=True)
     up: float = column("up", Kind.SECONDS, told=False)
-    at: float = column("seen", Kind.AGE)
+    at: float = column("seen", Kind.AGO)
     """When it wrote this."""
     queues: Sequence[str] = column("queues", Kind.NAMES)
     host: str = column()

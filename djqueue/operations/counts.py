@@ -18,7 +18,7 @@ OLD, TOO_OLD = 60.0, 600.0
 class QueueRow:
     """A queue in the report of queues; None is what is not known."""
 
-    queue: str = column("queue", Kind.QUEUE, key=True)
+    queue: str = column("queue", Kind.QUEUE)
     backend: str = column()
     """Where it is."""
     ready: int = column("ready", Kind.COUNT)

@@ -46,7 +46,7 @@ class FailedMessage:
     failed_at: float = column("failed", Kind.MOMENT)
     attempts: int = column("attempts", Kind.NUMBER)
     worker: str = column("worker", Kind.NAME, optional=True)
-    """Who ran the last attempt that failed: its consumer, or the host."""
+    """The consumer that ran the last attempt that failed."""
     about: str = column("reason", told=False)
     """What it was about, and why it failed."""
     priority: int = column(kind=Kind.NUMBER)
@@ -61,8 +61,7 @@ class FailedMessage:
     @classmethod
     def of(cls, one: Message) -> FailedMessage:
         same = {name: getattr(one, name) for name in SAME}
-        worker = last_error(one.entry, "consumer") or last_error(one.entry, "host")
-        return cls(**same, failed_at=one.at, worker=worker)
+        return cls(**same, failed_at=one.at, worker=last_error(one.entry, "consumer"))
 
 
 SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.name for same in columns(Message)})

@@ -76,7 +76,8 @@ class Message:
     @classmethod
     def of(cls, queue: BaseQueue, record: Record, state: str = "") -> Message:
         """The message of a record, of the failed queue if its state is ``failed``."""
-        entry = record.entry
+        entry, errors = record.entry, errors_of(record.entry.errors)
+        reason, said = _last(errors, "reason"), _described(errors)
         state = state or (RUNNING if record.state == LEASED else record.state)
         by = f"by {record.owner}" if record.owner else ""
         return cls(
@@ -90,14 +91,14 @@ class Message:
             attempts=entry.attempts,
             priority=entry.priority,
             lane=entry.lane,
-            about=" · ".join(filter(None, [by, about(entry)])),
+            about=" · ".join(filter(None, [by, said, reason])),
             failures=entry.failures,
             lost=entry.lost,
             consumer=record.owner,
             bytes=len(entry.body),
-            exception=last_error(entry, "exception"),
-            reason=last_error(entry, "reason"),
-            description=description(entry),
+            exception=_last(errors, "exception"),
+            reason=reason,
+            description=said,
             entry=entry,
         )
 
@@ -131,23 +132,25 @@ def find_message(queue: BaseQueue, id: str, states: Sequence[str] = STATES) -> M
 def failed_at(record: Record) -> float:
     """When a message came into the failed queue (epoch seconds, the store's clock); 0 if that is not known."""
     # For a leased or delayed message, the record has the end of the lease or delay instead.
-    at = record.at if record.state == READY else _last_error(record.entry).get("at")
+    if record.state == READY:
+        return record.at
+    errors = errors_of(record.entry.errors)
+    at = errors[-1].get("at") if errors else None
     return float(at) if isinstance(at, int | float) else 0.0
 
 
 def last_error(entry: Entry, key: str) -> str:
     """A value of the last error that an entry carries; "" if there is none."""
-    return str(_last_error(entry).get(key) or "")
+    return _last(errors_of(entry.errors), key)
 
 
-def _last_error(entry: Entry) -> dict[str, Any]:
-    errors = errors_of(entry.errors)
-    return errors[-1] if errors else {}
+def _last(errors: Sequence[dict[str, Any]], key: str) -> str:
+    return str(errors[-1].get(key) or "") if errors else ""
 
 
-def description(entry: Entry) -> str:
+def _described(errors: Sequence[dict[str, Any]]) -> str:
     """What the command's ``describe`` said of the call at the last attempt that got so far; "" for nothing."""
-    said = (str(error.get("description") or "") for error in reversed(errors_of(entry.errors)))
+    said = (str(error.get("description") or "") for error in reversed(errors))
     return next(filter(None, said), "")
 
 
@@ -158,7 +161,8 @@ def known_errors(one: Message) -> dict[str, Any]:
 
 def about(entry: Entry) -> str:
     """What a message was about, if its command described it, and why it failed; "" if neither is known."""
-    return " · ".join(filter(None, [description(entry), last_error(entry, "reason")]))
+    errors = errors_of(entry.errors)
+    return " · ".join(filter(None, [_described(errors), _last(errors, "reason")]))
 
 
 # ---- What can be done with them: each returns with how many it was done, and may be done again

@@ -141,7 +141,10 @@ def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Mess
     for number, place in enumerate(wanted.places()):
         after = begin.cursor if number == begin.place else ""
         now = cache(place.queue.now)
-        left = place.most() if number >= begin.place else 0
+        if number < begin.place:
+            continue
+        with asking(place.queue):
+            left = place.most()
         while left > 0:
             with asking(place.queue):
                 records = place.peek(int(min(chunk, left)), after or None)

@@ -33,6 +33,8 @@ class Kind(Enum):
     """Epoch seconds, by the clock of the queue in the field ``queue``."""
     AGE = auto()
     """The same, shown as how long ago that is."""
+    AGO = auto()
+    """The same, of something that happened again and again: when it was last."""
     DURATION = auto()
     """How many seconds something ran; 0 if it did not."""
     SECONDS = auto()
@@ -55,7 +57,7 @@ class Kind(Enum):
 
 NUMBERS = (Kind.DURATION, Kind.SECONDS, Kind.COUNT, Kind.NUMBER, Kind.PART, Kind.RATE)
 """What is aligned to the right."""
-MOMENTS = (Kind.MOMENT, Kind.AGE)
+MOMENTS = (Kind.MOMENT, Kind.AGE, Kind.AGO)
 
 
 @dataclass(frozen=True, slots=True)

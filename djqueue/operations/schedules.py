@@ -46,10 +46,6 @@ class Schedule:
     """When it ticks, in words or as code."""
     made: bool = column()
     """Whether it was made at run time, by ``schedules.add``."""
-    zone: str = column("zone", optional=True)
-    """The time zone of its wall times; "" for an interval, which has none."""
-    missed: str = column("missed")
-    """What becomes of ticks at which no consumer ran: ``latest``, ``skip`` or ``all``."""
     next: float | None = column("next", Kind.MOMENT)
     """Its next tick; None if there is none, or if it is asked every minute."""
     last: float | None = column("last", Kind.MOMENT)
@@ -58,6 +54,10 @@ class Schedule:
     """What became of the message of that tick: a status as results have it; "" if nothing is known of it."""
     overdue: float | None = column("overdue", Kind.MOMENT, optional=True)
     """The tick after that, if it was more than a minute ago and no consumer has looked at it; None for a paused one."""
+    zone: str = column("zone", optional=True)
+    """The time zone of its wall times; "" for an interval, which has none."""
+    missed: str = column("missed")
+    """What becomes of ticks at which no consumer ran: ``latest``, ``skip`` or ``all``."""
     pause: Pause | None = column("paused", Kind.PAUSE, optional=True)
     """By whom it is paused, since when and why; None if it is not."""
 
@@ -207,8 +207,9 @@ def _seen(one: Known, last: datetime | None, has_ticked: bool, pause: Pause | No
     overdue = late if late is not None and late < one.now - ON_TIME else None
     timetable = str(one.when) if isinstance(one.when, TICKING) else EVERY_MINUTE
     origin = "made at run time" if one.made else "declared in the code"
-    about = one.name, alias, one.command, origin, timetable, one.made, _zone_of(one.when), one.missed
-    return Schedule(*about, one.next, _epoch(tick), "" if status == UNKNOWN else status, _epoch(overdue), pause)
+    about = one.name, alias, one.command, origin, timetable, one.made
+    ticks = one.next, _epoch(tick), "" if status == UNKNOWN else status, _epoch(overdue)
+    return Schedule(*about, *ticks, _zone_of(one.when), one.missed, pause)
 
 
 def _epoch(moment: datetime | None) -> float | None:

@@ -40,7 +40,7 @@ def test_it_shows_the_schedules_with_their_next_ticks(queue):
     assert (declared["made"], epoch(declared["next"]) > queue.now()) == (False, True)
     lines = run("queue_schedules").splitlines()
     assert lines[0].split() == ["schedule", "command", "timetable", "next", "last"]
-    assert lines[1].startswith("photo 7   resize   every 60 s") and lines[2].split()[:2] == ["nightly", "-"]
+    assert lines[1].startswith("photo 7   resize   every 60 s") and lines[2].split()[:2] == ["nightly", "nightly"]
 
 
 @pytest.mark.backends("memory")
