@@ -77,9 +77,6 @@ class StoreError(QueueError):
     stops_one = False
     """Whether it stops that queue alone, and no other of the same server."""
 
-    stops_one = False
-    """Whether it stops that queue alone, and no other of the same server."""
-
     def of_queue(self, alias: str) -> Self:
         """This error, whose text now begins with the queue, and whose traceback begins where it is raised again."""
         text = str(self)

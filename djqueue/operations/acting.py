@@ -244,8 +244,11 @@ def ids_of(wanted: Selection, given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def counts_of(wanted: Selection, given: Mapping[str, Any]) -> dict[BaseQueue, int]:
-    """How many messages of each queue are selected. Where they are moved to, they stay."""
-    queues = messages.without_target(wanted.queues, given["to"]) if "to" in given else wanted.queues
+    """How many messages of each queue are selected. Where they are moved to, they stay. Raises InvalidInput."""
+    try:
+        queues = messages.without_target(wanted.queues, given["to"]) if "to" in given else wanted.queues
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
     return {queue: sum(1 for _ in ids_of(wanted._replace(queues=[queue]), given)) for queue in queues}
 
 
