@@ -300,7 +300,7 @@ CASES = [
         {
             "queue_messages move --to mail --command note --no-input": ("1 moved", "not: error", "not: exit"),
             "explain": ("queue mail", "No live consumer serves the queue 'mail'"),
-            "queue_messages move --to mail --all --no-input": ("0 would be moved", "not: error"),
+            "queue_messages move --to mail --all --no-input": ("0 moved", "not: error"),
             "queue_messages move -q mail --to mail --all --no-input": ("is the queue in which they wait",),
         },
     ),
