@@ -24,7 +24,7 @@ from djqueue.consumer.loop_threads import LoopThreads, User
 from djqueue.messages.failures import release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Job, jobs_of
-from djqueue.running.executor import Begun, broken_off, end_begun, run_begun
+from djqueue.running.executor import INTERRUPTED, Begun, broken_off, end_begun, run_begun
 from djqueue.utils import clock, plain, tell
 
 logger = logging.getLogger(__name__)
@@ -303,13 +303,17 @@ async def _await_as(user: User, coroutine: Any) -> object:
 def _excused(task: MessageTask, ends: Sequence[Verdict]) -> Verdict:
     """What becomes of the message of a task. It comes again if something else than its own code has ended it."""
     if not ends:
-        outcome = Outcome.INTERRUPTED if task.may_repeat else Outcome.FAILED
-        return Verdict(outcome, "cancelled before it began", delay=AGAIN)
+        unbegun = asyncio.CancelledError("cancelled before it began")
+        return _interrupted(unbegun) if task.may_repeat else Verdict(Outcome.FAILED, str(unbegun))
     error = ends[0].exception
     is_cancelled = type(error) is asyncio.CancelledError and task.is_cancelled_by_others
     if error is not None and (is_cancelled or issubclass(type(error), task.jobs[0].control.interrupts)):
-        return Verdict(Outcome.INTERRUPTED, "interrupted", error, delay=AGAIN)
+        return _interrupted(error)
     return ends[0]
+
+
+def _interrupted(error: BaseException) -> Verdict:
+    return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error, delay=AGAIN)
 
 
 def _is_among(held: Held, jobs: Iterable[Job]) -> bool:

@@ -15,17 +15,20 @@ from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
+from djqueue.backends.entries import Entry
 from djqueue.consumer.loop import frames_of_threads
 from djqueue.exceptions import EventLoopMisused
-from djqueue.messages.failures import kind_of, text_of
+from djqueue.messages.failures import errors_of, kind_of, text_of, to_milliseconds
+from djqueue.running.attempts import is_moment
 from djqueue.running.context import Job, jobs_of
+from djqueue.running.executor import INTERRUPTED
 from djqueue.utils import end_child, plain, tell
 
 logger = logging.getLogger(__name__)
 
 SOON = 1.0  # seconds: a loop that breaks again within this will not go on
 MOST_STARTS = 10
-"""From this start on a cancellation that nothing explains is a failure: a message must not come again for ever."""
+"""That many starts may others cancel; the last of them is a failure: a message must not come again for ever."""
 HANDLE = asyncio.Handle._run.__code__
 """Where a loop of asyncio runs a callback, or a step of a task."""
 GUARDED = {
@@ -145,7 +148,7 @@ class MessageTask(LoopTask):
     @property
     def may_repeat(self) -> bool:
         """Whether it may come again for no fault of its own."""
-        return all(job.entry.attempts < MOST_STARTS for job in self.jobs)
+        return all(_interruptions_of(job.entry) < MOST_STARTS - 1 for job in self.jobs)
 
 
 class OwnTask(LoopTask):
@@ -243,7 +246,13 @@ class SharedLoop:
         """One turn of the loop. A command cannot run it from within, nor leave another loop running."""
         if jobs := jobs_of():
             raise self.accuse(jobs, "it ran the event loop of the consumer from within")
-        self._turn()
+        try:
+            self._turn()
+        finally:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Undo at the end of a turn what a command did to the loop unseen."""
         if asyncio._get_running_loop() is not self.loop:
             asyncio._set_running_loop(self.loop)
             tell(logger, logging.ERROR, "A command had another event loop run in this thread; the consumer's goes on")
@@ -308,6 +317,15 @@ def _jobs_in(frames: Iterable[FrameType]) -> Sequence[Job]:
         if frame.f_code is HANDLE:
             return jobs_of(frame.f_locals["self"]._context)
     return ()
+
+
+def _interruptions_of(entry: Entry) -> int:
+    """How many starts were cancelled for no fault of the message, since it was put or requeued."""
+    since = to_milliseconds(entry.created)
+    return sum(
+        record.get("reason") == INTERRUPTED and is_moment(at := record.get("at")) and at >= since
+        for record in errors_of(entry.errors)
+    )
 
 
 def _named(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.utils import translation
 
-from djqueue import Consumer, current_message, signals
+from djqueue import Consumer, Retry, current_message, signals
 from djqueue.consumer import event_loop
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
@@ -280,6 +280,17 @@ async def be_cancelled(how):
     await CANCELLATIONS[how]()
 
 
+@queue_command(result_ttl=60)
+async def be_cancelled_late():
+    """It polls first, and is cancelled by others then."""
+    attempt = current_message().attempt
+    if attempt <= event_loop.MOST_STARTS:
+        raise Retry(after=0)
+    if attempt == event_loop.MOST_STARTS + 1:
+        raise asyncio.CancelledError
+    return attempt
+
+
 @queue_command
 async def block_for_a_while(seconds):
     """For four seconds in all."""
@@ -425,6 +436,12 @@ class TestMisdeeds:
             eventually(lambda: queue.failed.find(handle.id))
             assert consumer.end() == 0
         assert seen == [1, 2, 3]
+
+    def test_starts_that_were_not_cancelled_do_not_count_as_such(self, queue):
+        handle = be_cancelled_late()
+        with serving(threads=1, coroutines=5) as consumer:
+            assert handle.get(timeout=30) == event_loop.MOST_STARTS + 2
+            assert consumer.end() == 0
 
     def test_what_code_that_serves_no_message_cancels_runs_on(self, queue):
         loop, attempts = [], []

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 
 kept = []
 MISDEEDS = {}
@@ -237,6 +238,16 @@ async def leave_no_running_loop():
     other.close()
 
 
+async def leave_another_running_loop_and_exit():
+    """In one turn of the loop, before and after the steps of others that a timer has woken."""
+    when, other = loop().time() + 0.15, asyncio.new_event_loop()
+    loop().call_at(when, loop().call_soon, asyncio._set_running_loop, other)
+    loop().call_at(when + 0.4, loop().call_soon, sys.exit, 8)
+    await asyncio.sleep(0.1)
+    time.sleep(0.5)
+    other.close()
+
+
 async def cancel_the_futures_of_others():
     await asyncio.sleep(0.1)
     for task in strangers():
@@ -256,7 +267,10 @@ async def leave_a_task_that_does_not_end():
     await asyncio.sleep(0.1)
 
 
-UNSEEN = {func.__name__: func for func in (leave_no_running_loop, cancel_the_futures_of_others)}
+UNSEEN = {
+    func.__name__: func
+    for func in (leave_no_running_loop, leave_another_running_loop_and_exit, cancel_the_futures_of_others)
+}
 """What is done behind the back of the loop: it cannot say who did it."""
 
 
@@ -265,6 +279,7 @@ async def wait_with_tasks(seconds: float) -> int:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_slept(seconds)) for _ in range(2)]
         await asyncio.sleep(seconds)
+        await asyncio.sleep(0.001)
     return sum(task.result() for task in tasks)
 
 
