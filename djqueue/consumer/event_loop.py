@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
 from functools import partial
+from numbers import Real
 from types import FrameType
 from typing import Any
 from weakref import WeakSet
@@ -188,7 +189,7 @@ class SharedLoop:
             guards[name] = partial(self._guard, getattr(self.loop, name), deed)
         if isinstance(self.loop, asyncio.BaseEventLoop):  # others have no such method
             self._turn = self.loop._run_once  # type: ignore[attr-defined]
-            guards["_run_once"] = self._run_once
+            guards |= {"_run_once": self._run_once, "call_at": partial(_call_at, self.loop.call_at)}
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
         _loops.add(self)
@@ -300,6 +301,17 @@ class SharedLoop:
         jobs = jobs_of(kwargs.get("context"))
         task.owner = self._tasks.get(jobs[0]) if jobs else None
         return task
+
+
+def _call_at(call_at: Callable[..., Any], when: Any, *args: Any, **kwargs: Any) -> Any:
+    """A timer that can be compared with all others. Raises TypeError or ValueError; ``call_later`` does so by this."""
+    if type(when) is not float:
+        if not isinstance(when, Real):
+            raise TypeError(f"when is {kind_of(when)}: give a number of seconds, as of loop.time().")
+        when = float(when)
+    if when != when:
+        raise ValueError("when is nan: give a number of seconds, as of loop.time().")
+    return call_at(when, *args, **kwargs)
 
 
 def _end_in_child() -> None:

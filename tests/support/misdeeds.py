@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from datetime import datetime
 
 kept = []
 MISDEEDS = {}
@@ -176,6 +177,21 @@ async def exit_in_an_exception_handler():
     loop().set_exception_handler(lambda loop, about: sys.exit(6))
     loop().call_soon(divmod, 1, 0)
     await asyncio.sleep(60)
+
+
+@misdeed("TypeError", "a number of seconds")
+async def set_a_timer_for_a_date():
+    loop().call_at(datetime.now(), print)
+
+
+@misdeed("ValueError", "nan")
+async def set_a_timer_for_no_number():
+    for _ in range(300):
+        try:
+            loop().call_later(float("nan"), print)
+        except ValueError as error:
+            raised = error
+    raise raised
 
 
 @misdeed("CancelledError")
