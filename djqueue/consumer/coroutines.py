@@ -62,7 +62,7 @@ class Coroutines(Member):
         self.leaves_tasks = True
         """Whether coroutines of commands go on when the loop has ended."""
         self._blamed: Sequence[Job] = ()
-        """The messages that block the loop, or with which it died."""
+        """The messages that block the loop, or with which it died or had to be given up."""
         self._busy: Sequence[Job] = ()
         """The messages whose code ran when that was last asked."""
         self._pulse: asyncio.TimerHandle | None = None
@@ -237,6 +237,7 @@ class Coroutines(Member):
         elif self._overdue is None or self._overdue[0] is not pulse:
             self._overdue = pulse, self._answers
         elif self._answers > self._overdue[1] + 1 and not self.is_stuck:  # it would have come before the second
+            self._blamed = self._jobs()  # nothing says who did it, and it must not do so for ever
             self.is_stuck = True
             tell(logger, logging.CRITICAL, "The event loop of async commands has lost its timers; it cannot go on")
 
@@ -260,7 +261,7 @@ class Coroutines(Member):
         return self._asked is not None and clock() - self._asked > BLOCKED
 
     def blames(self, held: Held) -> bool:
-        """Whether a message blocks the loop, or was on it when it died."""
+        """Whether a message blocks the loop, or was on it when it died or had to be given up."""
         return _is_among(held, self._blamed)
 
     def spares(self, held: Held) -> bool:

@@ -347,9 +347,10 @@ async def wait_for_word_of_a_task():
 
 
 @queue_command
-async def lose_all_timers():
+async def lose_all_timers(seconds=0):
     await asyncio.sleep(0.1)
     asyncio.get_running_loop()._scheduled.clear()
+    await asyncio.sleep(seconds)
 
 
 @queue_command(batch=10)
@@ -488,6 +489,17 @@ class TestMisdeeds:
         assert (queue.stats().failed, queue.stats().leased) == (0, 0)
         with serving(threads=1, coroutines=50):
             assert [handle.get(timeout=30) for handle in handles] == [2] * 5
+
+    def test_what_ran_on_a_loop_that_was_given_up_counts_as_lost(self, queue):
+        """Else a message that breaks each loop would end one consumer after another, for ever."""
+        guilty = lose_all_timers.using(max_lost=2).enqueue(60)
+        for lost in (1, 2):
+            assert exit_code(threads=1, coroutines=50) == 70
+            assert queue.find(guilty.id).entry.lost == lost
+        with serving(threads=1, coroutines=50) as consumer:
+            [note] = errors_of(eventually(lambda: queue.failed.find(guilty.id)).entry.errors)
+            assert "2 attempts never reported" in note["reason"]
+            assert consumer.end() == 0
 
     @pytest.mark.parametrize("command", ["wait_as_a_shard", "wait_in_a_batch", "wait_after_a_timeout"])
     def test_what_others_cancel_comes_again_wherever_it_runs(self, queue, command):
