@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
+import sys
 import threading
 import time
 import traceback
@@ -14,7 +16,7 @@ from functools import partial
 from numbers import Real
 from types import FrameType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from djqueue.backends.entries import Entry
 from djqueue.consumer.loop import frames_of_threads
@@ -32,6 +34,7 @@ MOST_STARTS = 10
 """That many starts may others cancel; the last of them is a failure: a message must not come again for ever."""
 HANDLE = asyncio.Handle._run.__code__
 """Where a loop of asyncio runs a callback, or a step of a task."""
+FINALIZE = finalize.__call__.__code__
 GUARDED = {
     "stop": "it stopped the event loop of the consumer",
     "close": "it closed the event loop of the consumer",
@@ -39,6 +42,26 @@ GUARDED = {
     "shutdown_asyncgens": "it closed all async generators of the consumer's event loop",
 }
 """Methods of a loop that act on all its commands, and what a command that calls one has done."""
+
+
+_collecting: list[int] = []
+"""The thread in which garbage is collected now, if it is."""
+
+
+def _note_collection(phase: str, info: object) -> None:
+    _collecting[:] = [threading.get_ident()] if phase == "start" else []
+
+
+def answerable() -> Sequence[Job]:
+    """The messages that answer for what is done now: none for a finalizer, which runs in anybody's time."""
+    jobs, frame = jobs_of(), sys._getframe(1)
+    if jobs and threading.get_ident() in _collecting:
+        return ()
+    while jobs and frame.f_code is not HANDLE and frame.f_back is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code is FINALIZE:
+            return ()
+        frame = frame.f_back
+    return jobs
 
 
 class CoroutineView:
@@ -61,7 +84,7 @@ class LoopTask(asyncio.Task[Any]):
         raise NotImplementedError
 
     def get_coro(self) -> Any:
-        by, owner = jobs_of(), self.belongs_to()
+        by, owner = answerable(), self.belongs_to()
         if not by or owner is None or by[0] is owner.jobs[0]:
             return super().get_coro()
         refuse = partial(owner.shared.accuse, by, "it used the coroutine of another message")
@@ -84,7 +107,7 @@ class MessageTask(LoopTask):
         return self
 
     def cancel(self, msg: Any = None) -> bool:
-        by = jobs_of()
+        by = answerable()
         if by and by[0] is not self.jobs[0]:
             self.shared.accuse(by, "it cancelled the task of another message")
             return False
@@ -161,7 +184,7 @@ class OwnTask(LoopTask):
         return self.owner
 
     def cancel(self, msg: Any = None) -> bool:
-        by, owner = jobs_of(), self.owner
+        by, owner = answerable(), self.owner
         if owner is None or owner.done() or by and by[0] is owner.jobs[0]:
             return super().cancel(msg)
         if not by:
@@ -184,7 +207,10 @@ class SharedLoop:
         self._thread = 0
         self.loop.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self._set_handler = self.loop.set_exception_handler
-        guards: dict[str, Callable[..., Any]] = {"set_exception_handler": self._set_exception_handler}
+        guards: dict[str, Callable[..., Any]] = {
+            "set_exception_handler": self._set_exception_handler,
+            "call_soon_threadsafe": partial(_call_soon, self.loop.call_soon_threadsafe),
+        }
         for name, deed in GUARDED.items():
             guards[name] = partial(self._guard, getattr(self.loop, name), deed)
         if isinstance(self.loop, asyncio.BaseEventLoop):  # others have no such method
@@ -193,16 +219,21 @@ class SharedLoop:
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
         _loops.add(self)
+        if _note_collection not in gc.callbacks:
+            gc.callbacks.append(_note_collection)
 
     def run(self) -> None:
         """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
         asyncio.set_event_loop(self.loop)
         self._thread = threading.get_ident()
-        while not self._ending:
-            try:
-                self.loop.run_forever()
-            except BaseException as error:
-                self._go_on_after(error)
+        try:
+            while not self._ending:
+                try:
+                    self.loop.run_forever()
+                except BaseException as error:
+                    self._go_on_after(error)
+        finally:
+            self._ending = True
 
     def end(self) -> None:
         """Have :meth:`run` return. From any thread."""
@@ -227,7 +258,8 @@ class SharedLoop:
     def runs_now(self) -> Sequence[Job]:
         """The messages whose code the loop runs just now, as far as that is known. From another thread."""
         frame = frames_of_threads().get(self._thread)
-        return _jobs_in(frame for frame, _ in traceback.walk_stack(frame)) if frame is not None else ()
+        handle = _handle_in(frame for frame, _ in traceback.walk_stack(frame)) if frame is not None else None
+        return () if handle is None else jobs_of(handle._context)
 
     def accuse(self, jobs: Sequence[Job], deed: str, cause: BaseException | None = None) -> EventLoopMisused:
         """Have messages fail with an error that says what they did; the error. From any thread."""
@@ -268,32 +300,37 @@ class SharedLoop:
         self.loop.call_soon(end_child, None)
 
     def _go_on_after(self, error: BaseException) -> None:
-        if jobs := _jobs_in(frame for frame, _ in traceback.walk_tb(error.__traceback__)):
+        handle = _handle_in(frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        if handle is not None and (jobs := jobs_of(handle._context)):
             deed = f"a task or callback that it started raised {_named(error)} and broke off the event loop"
             self.accuse(jobs, deed, error)
             return
         now = time.monotonic()
-        if now - self._broke < SOON:
+        if handle is None and now - self._broke < SOON:
             raise error
         self._broke = now
         tell(logger, logging.ERROR, "The event loop of async commands broke off; it goes on", exc_info=error)
 
     def _guard(self, method: Callable[..., Any], deed: str, *args: Any, **kwargs: Any) -> Any:
-        if jobs := jobs_of():
+        if jobs := answerable():
             raise self.accuse(jobs, deed)
+        if not self._ending:
+            text = "Who serves no message, or a finalizer, is refused what would have harmed all async commands: %s"
+            tell(logger, logging.ERROR, text, deed)
+            raise EventLoopMisused(f"{deed}: it serves no message")
         return method(*args, **kwargs)
 
     def _set_exception_handler(self, handler: Callable[..., Any] | None) -> None:
         """It is everybody's, so the message that set it answers for what it raises."""
-        jobs = jobs_of()
-        self._set_handler(partial(self._handle, handler, jobs) if jobs and callable(handler) else handler)
+        self._set_handler(partial(self._handle, handler, answerable()) if callable(handler) else handler)
 
     def _handle(self, handler: Callable[..., Any], jobs: Sequence[Job], loop: Any, about: dict[str, Any]) -> None:
         try:
             handler(loop, about)
         except BaseException as error:
             self._set_handler(None)
-            self.accuse(jobs, f"its exception handler raised {_named(error)} in the event loop", error)
+            if jobs:
+                self.accuse(jobs, f"its exception handler raised {_named(error)} in the event loop", error)
             loop.default_exception_handler(about)
 
     def _make_task(self, loop: Any, coroutine: Coroutine, **kwargs: Any) -> OwnTask:
@@ -301,6 +338,13 @@ class SharedLoop:
         jobs = jobs_of(kwargs.get("context"))
         task.owner = self._tasks.get(jobs[0]) if jobs else None
         return task
+
+
+def _call_soon(call_soon: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
+    """What a finalizer calls is called for no message: that of an asynchronous generator, which closes it, does so."""
+    if context is None and jobs_of() and not answerable():
+        context = Context()
+    return call_soon(*args, context=context)
 
 
 def _call_at(call_at: Callable[..., Any], when: Any, *args: Any, **kwargs: Any) -> Any:
@@ -323,12 +367,9 @@ _loops: WeakSet[SharedLoop] = WeakSet()
 os.register_at_fork(after_in_child=_end_in_child)
 
 
-def _jobs_in(frames: Iterable[FrameType]) -> Sequence[Job]:
-    """The messages for which one of these frames runs a callback, or a step of a task."""
-    for frame in frames:
-        if frame.f_code is HANDLE:
-            return jobs_of(frame.f_locals["self"]._context)
-    return ()
+def _handle_in(frames: Iterable[FrameType]) -> Any:
+    """What runs a callback, or a step of a task, in one of these frames."""
+    return next((frame.f_locals["self"] for frame in frames if frame.f_code is HANDLE), None)
 
 
 def _interruptions_of(entry: Entry) -> int:

@@ -1,11 +1,13 @@
 """What an async command can do to the event loop that it shares, and what its message must fail with."""
 
 import asyncio
+import gc
 import sys
 import time
+import weakref
 from datetime import datetime
 
-kept = []
+kept, handed_on = [], []
 MISDEEDS = {}
 """By name: the coroutine function, and what the error must contain."""
 
@@ -283,18 +285,73 @@ async def leave_a_task_that_does_not_end():
     await asyncio.sleep(0.1)
 
 
+class Finalized:
+    """Does something to the loop when it is collected, in a cycle of references: that may be in any message's time."""
+
+    def __init__(self, do):
+        self.do, self.itself = do, self
+
+    def __del__(self):
+        self.do()
+
+
+def _cancel(tasks):
+    for task in tasks:
+        task.cancel()
+
+
+async def leave_finalizers():
+    its_own = loop()
+    for do in (its_own.stop, its_own.close, lambda: its_own.set_task_factory(None)):
+        Finalized(do)
+    Finalized(lambda: its_own.call_soon_threadsafe(sys.exit, 3))
+    Finalized(lambda: asyncio.current_task(its_own).cancel())
+    Finalized(lambda: _cancel(asyncio.all_tasks(its_own)))
+    weakref.finalize(Finalized(int), its_own.stop)
+
+
+async def leave_generators():
+    async def numbers(do):
+        try:
+            yield 1
+        finally:
+            do()
+
+    for do in (sys.exit, loop().stop, sys.exit):
+        left = numbers(do)
+        await left.__anext__()
+        cycle = [left]
+        cycle.append(cycle)
+        del left, cycle
+
+
+async def let_go_of_what_another_left():
+    """The last reference to it goes in the time of another message, without a cycle."""
+    handed_on.append(Finalized(loop().stop))
+    handed_on[-1].itself = None
+
+
 UNSEEN = {
     func.__name__: func
-    for func in (leave_no_running_loop, leave_another_running_loop_and_exit, cancel_the_futures_of_others)
+    for func in (
+        leave_no_running_loop,
+        leave_another_running_loop_and_exit,
+        cancel_the_futures_of_others,
+        leave_finalizers,
+        leave_generators,
+        let_go_of_what_another_left,
+    )
 }
 """What is done behind the back of the loop: it cannot say who did it."""
 
 
 async def wait_with_tasks(seconds: float) -> int:
-    """What an innocent does: it waits in its own task, in those of a group, and in a future of a thread."""
+    """What an innocent does: it waits in its own task and in those of a group, and garbage may be collected then."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_slept(seconds)) for _ in range(2)]
         await asyncio.sleep(seconds)
+        handed_on.clear()
+        gc.collect()
         await asyncio.sleep(0.001)
     return sum(task.result() for task in tasks)
 
