@@ -20,6 +20,7 @@ from weakref import WeakSet, finalize
 
 from djqueue.backends.entries import Entry
 from djqueue.consumer.loop import frames_of_threads
+from djqueue.consumer.loop_threads import grace
 from djqueue.exceptions import EventLoopMisused
 from djqueue.messages.failures import errors_of, kind_of, text_of, to_milliseconds
 from djqueue.running.attempts import is_moment
@@ -34,6 +35,8 @@ MOST_STARTS = 10
 """That many starts may others cancel; the last of them is a failure: a message must not come again for ever."""
 HANDLE = asyncio.Handle._run.__code__
 """Where a loop of asyncio runs a callback, or a step of a task."""
+STEPS = {"TaskStepMethWrapper", "TaskWakeupMethWrapper", "builtin_function_or_method"}
+"""The types of what a loop calls for the next step of a task."""
 FINALIZE = finalize.__call__.__code__
 GUARDED = {
     "stop": "it stopped the event loop of the consumer",
@@ -97,6 +100,8 @@ class MessageTask(LoopTask):
     jobs: Sequence[Job]
     shared: SharedLoop
     context: Context
+    give_up: Callable[[MessageTask], None]
+    """Ends its message without it, unless it has ended."""
     _own_cancels = 0
     """How often the message has cancelled this task and not taken it back, as ``asyncio.timeout`` does."""
     _disturbed_by: Sequence[Job] = ()
@@ -130,9 +135,13 @@ class MessageTask(LoopTask):
         return not self._own_cancels and self.may_repeat
 
     def interrupt(self) -> bool:
-        """Cancel it for no fault of its message, which comes again unless it ends well all the same."""
+        """Cancel it for no fault of its message, which comes again unless it ends well within the grace."""
         self.excuse(BaseException)
+        self._give_up_after_grace()
         return super().cancel()
+
+    def _give_up_after_grace(self) -> None:
+        self.shared.loop.call_later(grace(), self.give_up, self, context=Context())
 
     def excuse(self, error: type[BaseException]) -> None:
         """Have the run count as interrupted, not as failed, if it ends by this."""
@@ -160,6 +169,7 @@ class MessageTask(LoopTask):
     def punish(self) -> None:
         """Cancel it, and have all messages come again of which it cancelled a task."""
         super().cancel()
+        self._give_up_after_grace()
         for task in self.shared.tasks():
             if task._disturbed_by and task._disturbed_by[0] is self.jobs[0]:
                 task.interrupt()
@@ -205,7 +215,8 @@ class SharedLoop:
         self._ending = False
         self._broke = 0.0
         self._thread = 0
-        self.loop.set_task_factory(self._make_task)  # type: ignore[arg-type]
+        self._factory = self._make_task
+        self.loop.set_task_factory(self._factory)  # type: ignore[arg-type]
         self._set_handler = self.loop.set_exception_handler
         guards: dict[str, Callable[..., Any]] = {
             "set_exception_handler": self._set_exception_handler,
@@ -241,10 +252,17 @@ class SharedLoop:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.loop.stop, context=Context())
 
-    def start(self, coroutine: Coroutine, jobs: Sequence[Job], name: str, context: Context) -> MessageTask:
+    def start(
+        self,
+        coroutine: Coroutine,
+        jobs: Sequence[Job],
+        name: str,
+        context: Context,
+        give_up: Callable[[MessageTask], None],
+    ) -> MessageTask:
         """The task of a message, to be forgotten when it is done. In the thread of the loop."""
         task = MessageTask(coroutine, loop=self.loop, name=name, context=context)
-        task.jobs, task.shared, task.context = jobs, self, context
+        task.jobs, task.shared, task.context, task.give_up = jobs, self, context, give_up
         self._tasks[jobs[0]] = task
         return task
 
@@ -286,12 +304,38 @@ class SharedLoop:
 
     def _restore(self) -> None:
         """Undo at the end of a turn what a command did to the loop unseen."""
-        if asyncio._get_running_loop() is not self.loop:
-            asyncio._set_running_loop(self.loop)
-            tell(logger, logging.ERROR, "A command had another event loop run in this thread; the consumer's goes on")
-            for task in self.tasks():  # some have found no loop to run on, but not all that they started has ended
-                if task.may_repeat:
-                    task.excuse(Exception)
+        loop: Any = self.loop
+        if asyncio._get_running_loop() is not loop:
+            asyncio._set_running_loop(loop)
+            self._excuse_all("had another event loop run in this thread")
+        if loop._task_factory is not self._factory:
+            loop._task_factory = self._factory
+            self._excuse_all("replaced the task factory of the event loop")
+        if loop._executor_shutdown_called:
+            loop._executor_shutdown_called = False
+            self._excuse_all("shut down the default executor of the event loop")
+        if (task := asyncio.current_task(loop)) is not None:
+            asyncio._leave_task(loop, task)  # type: ignore[attr-defined]
+            self._excuse_all("had another task run in this thread")
+
+    def _excuse_all(self, deed: str) -> None:
+        tell(logger, logging.ERROR, "A command %s; the consumer's loop goes on", deed)
+        for task in self.tasks():  # some have failed by it, but not all that they started has ended
+            if task.may_repeat:
+                task.excuse(Exception)
+
+    def give_up_stalled(self) -> None:
+        """End the messages of which a task never goes on: what it waits for is over, and no step of it is due."""
+        if not isinstance(self.loop, asyncio.BaseEventLoop):
+            return
+        callbacks = [handle._callback for handle in [*self.loop._ready]]  # type: ignore[attr-defined]
+        due = {id(callback.__self__) for callback in callbacks if kind_of(callback) in STEPS}
+        stalled = [task for task in asyncio.all_tasks(self.loop) if id(task) not in due and _waits_for_nothing(task)]
+        for task in stalled:
+            owner = task.belongs_to() if isinstance(task, LoopTask) else None
+            if owner is not None and not owner.done():
+                owner.excuse(BaseException)
+                owner.give_up(owner)
 
     def end_in_child(self) -> None:
         """Have a forked child end where it would return to the loop: it runs no message of its parent."""
@@ -338,6 +382,11 @@ class SharedLoop:
         jobs = jobs_of(kwargs.get("context"))
         task.owner = self._tasks.get(jobs[0]) if jobs else None
         return task
+
+
+def _waits_for_nothing(task: Any) -> bool:
+    waiter = task._fut_waiter
+    return waiter is None or issubclass(type(waiter), asyncio.Future) and asyncio.Future.done(waiter)
 
 
 def _call_soon(call_soon: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:

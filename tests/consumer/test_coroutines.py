@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -346,6 +347,19 @@ async def wait_for_word_of_a_task():
     return said
 
 
+@queue_command(result_ttl=60)
+async def wait_for_good_if_cancelled():
+    """As ``create_subprocess_exec`` does, whose transport waits for what its task was to set."""
+    if current_message().attempt == 2:
+        return "ended"
+    seen.append("waits")
+    task = asyncio.create_task(asyncio.sleep(60))
+    while not is_open.is_set():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+    task.cancel()
+
+
 @queue_command
 async def lose_all_timers(seconds=0):
     await asyncio.sleep(0.1)
@@ -479,6 +493,17 @@ class TestMisdeeds:
             guilty = cancel_all_in_a_thread.enqueue(everything=True)
             assert [handle.get(timeout=30) for handle in handles] == ["said"] * 5
             assert guilty.get(timeout=30) == 1
+            assert consumer.end() == 0
+        assert queue.stats().failed == 0
+
+    def test_what_does_not_end_when_it_is_cancelled_for_no_fault_comes_again(self, queue, settings):
+        settings.QUEUE_TIME_LIMIT_GRACE = 0.2
+        handle = wait_for_good_if_cancelled()
+        with serving(threads=1, coroutines=5) as consumer:
+            eventually(lambda: seen)
+            cancel_all_in_a_thread.enqueue(everything=True)
+            assert handle.get(timeout=30) == "ended"
+            is_open.set()
             assert consumer.end() == 0
         assert queue.stats().failed == 0
 

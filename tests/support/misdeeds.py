@@ -1,11 +1,16 @@
 """What an async command can do to the event loop that it shares, and what its message must fail with."""
 
 import asyncio
+import contextvars
 import gc
 import sys
+import threading
 import time
 import weakref
+from contextlib import suppress
 from datetime import datetime
+
+from djqueue.exceptions import EventLoopMisused
 
 kept, handed_on = [], []
 MISDEEDS = {}
@@ -196,6 +201,26 @@ async def set_a_timer_for_no_number():
     raise raised
 
 
+class Exits:
+    """Something to await that exits as soon as it is waited for."""
+
+    _asyncio_future_blocking = True
+
+    def __await__(self):
+        yield self
+
+    def get_loop(self):
+        return loop()
+
+    def add_done_callback(self, *args, **named):
+        sys.exit(9)
+
+
+@misdeed("EventLoopMisused", "SystemExit: 9")
+async def await_what_exits():
+    await Exits()
+
+
 @misdeed("CancelledError")
 async def cancel_itself():
     asyncio.current_task().cancel()
@@ -300,6 +325,31 @@ def _cancel(tasks):
         task.cancel()
 
 
+async def replace_the_task_factory_unseen():
+    its_own, other = loop(), lambda *args, **named: 1 / 0
+    thread = threading.Thread(target=_tried, args=(its_own.set_task_factory, other))
+    thread.start()
+    thread.join()
+    _tried(contextvars.Context().run, its_own.set_task_factory, other)
+    asyncio.BaseEventLoop.set_task_factory(its_own, other)
+    await asyncio.sleep(0)
+    await asyncio.BaseEventLoop.shutdown_default_executor(its_own)
+    await asyncio.to_thread(int)
+
+
+def _tried(function, *args):
+    with suppress(EventLoopMisused):
+        function(*args)
+        raise AssertionError("it is not refused")
+
+
+async def leave_another_task_entered():
+    """As recipes for nested loops do."""
+    await asyncio.sleep(0.1)
+    asyncio.tasks._leave_task(loop(), asyncio.current_task())
+    asyncio.tasks._enter_task(loop(), strangers().pop())
+
+
 async def leave_finalizers():
     its_own = loop()
     for do in (its_own.stop, its_own.close, lambda: its_own.set_task_factory(None)):
@@ -337,6 +387,8 @@ UNSEEN = {
         leave_no_running_loop,
         leave_another_running_loop_and_exit,
         cancel_the_futures_of_others,
+        replace_the_task_factory_unseen,
+        leave_another_task_entered,
         leave_finalizers,
         leave_generators,
         let_go_of_what_another_left,
