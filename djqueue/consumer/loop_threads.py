@@ -22,7 +22,7 @@ from django.db import connections
 from djqueue import conf
 from djqueue.consumer.database_connections import mend_connections
 from djqueue.consumer.loop import FIRST_PAUSE, Member, Starvation
-from djqueue.running.context import Control
+from djqueue.running.context import WAITS_FOR_ITSELF, Control
 from djqueue.utils import seconds, tell
 
 logger = logging.getLogger(__name__)
@@ -282,7 +282,7 @@ class Loan(Executor):
         call = Call(self, partial(fn, *args, **kwargs))
         if self.thread is not None:
             if self.thread is threading.current_thread():
-                raise RuntimeError("This function runs in the thread that it would wait for: call it without await.")
+                raise RuntimeError(WAITS_FOR_ITSELF)
             self._give(self.thread, call)
             return call.future
         self._calls.append(call)
