@@ -15,7 +15,7 @@ from contextvars import Context
 from functools import partial
 from numbers import Real
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet, finalize
 
 from djqueue.backends.entries import Entry
@@ -206,6 +206,59 @@ class OwnTask(LoopTask):
         return super().cancel(msg)
 
 
+class Descriptors:
+    """Which message added the reader or writer of which descriptor. asyncio keys them by the number alone."""
+
+    def __init__(self, shared: SharedLoop):
+        self._shared, self._loop = shared, cast(Any, shared.loop)
+        self._own = set(self._loop._selector.get_map())
+        """Those of the loop itself."""
+        self._files: dict[int, tuple[int, int] | None] = {number: _file_of(number) for number in self._own}
+        """The file that each of them meant when it was last added."""
+        self._owners: dict[int, Sequence[Job]] = {}
+
+    @property
+    def guards(self) -> dict[str, Callable[..., Any]]:
+        """What takes the place of methods of the loop."""
+        public = "add_reader", "add_writer", "remove_reader", "remove_writer"
+        guards = {name: partial(self._change, getattr(self._loop, name)) for name in public}
+        return guards | {name: partial(self._add, getattr(self._loop, name)) for name in ("_add_reader", "_add_writer")}
+
+    def _change(self, change: Callable[..., Any], fd: Any, *args: Any) -> Any:
+        """Add or remove, unless that takes from another message that runs, or from the loop, what it waits for."""
+        by, number = answerable(), _number_of(fd)
+        if by and number in self._loop._selector.get_map() and _file_of(number) == self._files.get(number):
+            owner = self._owners.get(number, ())
+            if number in self._own or owner and owner[0] is not by[0] and self._shared.serves(owner):
+                raise self._shared.accuse(by, "it changed a file descriptor for which others wait")
+        return change(fd, *args)
+
+    def _add(self, add: Callable[..., Any], fd: Any, *args: Any) -> Any:
+        """Add it, in the place of one for a file that was closed: the selector would go on waiting for that."""
+        number, selector = _number_of(fd), self._loop._selector
+        file, key = _file_of(number), selector.get_map().get(number)
+        if key is not None and self._files.get(number) != file:
+            selector.unregister(number)
+            for handle in key.data:
+                if handle is not None:
+                    handle.cancel()
+        self._files[number], self._owners[number] = file, jobs_of()
+        return add(fd, *args)
+
+
+def _number_of(fd: Any) -> int:
+    return fd if isinstance(fd, int) else int(fd.fileno())
+
+
+def _file_of(number: int) -> tuple[int, int] | None:
+    """What tells one open file or socket from another; None if it is closed."""
+    try:
+        status = os.fstat(number)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 class SharedLoop:
     """Runs the loop until its end. The context of the code that does something says which message does it."""
 
@@ -227,6 +280,8 @@ class SharedLoop:
         if isinstance(self.loop, asyncio.BaseEventLoop):  # others have no such method
             self._turn = self.loop._run_once  # type: ignore[attr-defined]
             guards |= {"_run_once": self._run_once, "call_at": partial(_call_at, self.loop.call_at)}
+        if isinstance(self.loop, asyncio.SelectorEventLoop):
+            guards |= Descriptors(self).guards
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
         _loops.add(self)
@@ -268,6 +323,10 @@ class SharedLoop:
 
     def forget(self, jobs: Sequence[Job]) -> None:
         del self._tasks[jobs[0]]
+
+    def serves(self, jobs: Sequence[Job]) -> bool:
+        """Whether messages have a task that has not ended."""
+        return jobs[0] in self._tasks
 
     def tasks(self) -> list[MessageTask]:
         """The tasks of all messages that run. From any thread."""

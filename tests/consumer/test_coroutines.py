@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -360,6 +361,34 @@ async def wait_for_good_if_cancelled():
     task.cancel()
 
 
+@queue_command(result_ttl=60)
+async def receive():
+    loop, pair = asyncio.get_running_loop(), socket.socketpair()
+    for one in pair:
+        one.setblocking(False)
+    with pair[0] as ours, pair[1] as theirs:
+        seen.append(loop.call_later(0.5, theirs.send, b"x"))
+        return len(await loop.sock_recv(ours, 1))
+
+
+@queue_command(result_ttl=60)
+async def close_sockets_that_have_readers():
+    for ours, theirs in [socket.socketpair() for _ in range(5)]:
+        asyncio.get_running_loop().add_reader(ours.fileno(), print)
+        asyncio.get_running_loop().add_reader(theirs.fileno(), print)
+        ours.close(), theirs.close()
+    return "closed"
+
+
+@queue_command
+async def remove_the_readers_of_others():
+    for number in range(3, 200):
+        with suppress(RuntimeError, OSError):
+            asyncio.get_running_loop().remove_reader(number)
+            asyncio.get_running_loop().add_reader(number, print)
+            asyncio.get_running_loop().remove_reader(number)
+
+
 @queue_command
 async def lose_all_timers(seconds=0):
     await asyncio.sleep(0.1)
@@ -506,6 +535,22 @@ class TestMisdeeds:
             is_open.set()
             assert consumer.end() == 0
         assert queue.stats().failed == 0
+
+    def test_a_socket_that_was_closed_with_its_reader_costs_no_other_its_own(self, queue):
+        with serving(threads=1, coroutines=50) as consumer:
+            assert close_sockets_that_have_readers().get(timeout=30) == "closed"
+            handles = receive.enqueue_many([()] * 5)
+            assert [handle.get(timeout=10) for handle in handles] == [1] * 5
+            assert consumer.end() == 0
+
+    def test_no_command_takes_from_others_what_they_wait_for_at_a_descriptor(self, queue):
+        handles = receive.enqueue_many([()] * 5)
+        with serving(threads=1, coroutines=50) as consumer:
+            eventually(lambda: len(seen) == 5)
+            guilty = remove_the_readers_of_others()
+            assert [handle.get(timeout=10) for handle in handles] == [1] * 5
+            assert consumer.end() == 0
+        assert "changed a file descriptor for which others wait" in queue.failed.find(guilty.id).entry.errors
 
     def test_a_loop_without_timers_needs_another_process(self, queue):
         handles = wait_as_an_innocent.enqueue_many([()] * 5)
