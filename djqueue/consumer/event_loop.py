@@ -67,16 +67,18 @@ def answerable() -> Sequence[Job]:
     return jobs
 
 
-class CoroutineView:
-    """What a message sees of the coroutine of another one."""
+class View:
+    """What a message sees of a coroutine or a frame of another one, and of those that it leads to."""
 
-    def __init__(self, coroutine: Any, refuse: Callable[[], Exception]):
-        self._coroutine, self._refuse = coroutine, refuse
+    def __init__(self, shown: Any, refuse: Callable[[], Exception]):
+        self._shown, self._refuse = shown, refuse
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("close", "send", "throw"):
+        if name in ("close", "send", "throw", "clear"):
             raise self._refuse()
-        return getattr(self._coroutine, name)
+        value = getattr(self._shown, name)
+        is_led_to = name in ("cr_await", "cr_frame", "f_back") and value is not None
+        return View(value, self._refuse) if is_led_to else value
 
 
 class LoopTask(asyncio.Task[Any]):
@@ -87,11 +89,20 @@ class LoopTask(asyncio.Task[Any]):
         raise NotImplementedError
 
     def get_coro(self) -> Any:
+        return self._shown(super().get_coro())
+
+    def set_name(self, value: object) -> None:
+        super().set_name("".join([str(value)]))  # a plain str: others log it, and a derived class may raise then
+
+    def get_stack(self, *, limit: int | None = None) -> list[Any]:
+        return [self._shown(frame) for frame in super().get_stack(limit=limit)]
+
+    def _shown(self, value: Any) -> Any:
+        """A coroutine or a frame as it is, or as another message may see it."""
         by, owner = answerable(), self.belongs_to()
         if not by or owner is None or by[0] is owner.jobs[0]:
-            return super().get_coro()
-        refuse = partial(owner.shared.accuse, by, "it used the coroutine of another message")
-        return CoroutineView(super().get_coro(), refuse)
+            return value
+        return View(value, partial(owner.shared.accuse, by, "it used the coroutine of another message"))
 
 
 class MessageTask(LoopTask):
@@ -149,16 +160,18 @@ class MessageTask(LoopTask):
             job.control.interrupts = (*job.control.interrupts, error)
 
     def disturb(self, by: Sequence[Job]) -> None:
-        """Another message cancels a task that this one started."""
+        """Another message cancels a task that this one started, which may raise an error of its own by that."""
         self._disturbed_by = by
         if self.may_repeat:
             self.excuse(asyncio.CancelledError)
+            self.excuse(Exception)
 
     def lose_a_task(self) -> None:
         """Code that serves no message cancels a task that this one started: a client's own thread may."""
         self._lost_tasks = True
         if self.may_repeat:
             self.excuse(asyncio.CancelledError)
+            self.excuse(Exception)
         self._repeat_if_broken()
 
     def _repeat_if_broken(self) -> None:

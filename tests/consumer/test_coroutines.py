@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -348,6 +349,33 @@ async def wait_for_word_of_a_task():
     return said
 
 
+class Unspeakable(str):
+    def __str__(self):
+        return self
+
+    def __repr__(self):
+        sys.exit(10)
+
+
+@queue_command(result_ttl=60)
+async def raise_if_a_task_is_cancelled():
+    """It has a task whose name is a trap for who logs it, and an error of its own for the end of that task."""
+    task = asyncio.create_task(asyncio.sleep(60 if current_message().attempt == 1 else 0), name="a task to cancel")
+    seen.append("waits")
+    await asyncio.wait([task])
+    if task.cancelled():
+        raise ValueError("its task is gone")
+    return "ended"
+
+
+@queue_command(result_ttl=60)
+async def cancel_the_task_of_another():
+    asyncio.current_task().set_name(Unspeakable("it exits"))
+    await asyncio.sleep(0)
+    cancel_named(asyncio.get_running_loop(), "a task to cancel")
+    return repr(asyncio.current_task().get_name())
+
+
 @queue_command(result_ttl=60)
 async def wait_for_good_if_cancelled():
     """As ``create_subprocess_exec`` does, whose transport waits for what its task was to set."""
@@ -551,6 +579,15 @@ class TestMisdeeds:
             assert [handle.get(timeout=10) for handle in handles] == [1] * 5
             assert consumer.end() == 0
         assert "changed a file descriptor for which others wait" in queue.failed.find(guilty.id).entry.errors
+
+    def test_an_error_for_a_task_that_another_message_cancelled_is_no_failure(self, queue):
+        handle = raise_if_a_task_is_cancelled()
+        with serving(threads=1, coroutines=5) as consumer:
+            eventually(lambda: seen)
+            assert cancel_the_task_of_another().get(timeout=30) == "'it exits'"
+            assert handle.get(timeout=30) == "ended"
+            assert consumer.end() == 0
+        assert queue.stats().failed == 0
 
     def test_a_loop_without_timers_needs_another_process(self, queue):
         handles = wait_as_an_innocent.enqueue_many([()] * 5)

@@ -249,6 +249,22 @@ async def close_the_coroutines_of_others():
         task.get_coro().close()
 
 
+@misdeed("EventLoopMisused", "used the coroutine of another message")
+async def close_what_the_coroutines_of_others_await():
+    await asyncio.sleep(0.1)
+    for task in strangers():
+        if (inner := task.get_coro().cr_await) is not None:
+            inner.close()
+
+
+@misdeed("EventLoopMisused", "used the coroutine of another message")
+async def clear_the_frames_of_others():
+    await asyncio.sleep(0.1)
+    for task in strangers():
+        for frame in task.get_stack():
+            frame.clear()
+
+
 @misdeed("GeneratorExit")
 async def exit_a_generator_in_a_thread():
     def leave():
