@@ -24,13 +24,14 @@ from djqueue.consumer.loop_threads import LoopThreads, User
 from djqueue.messages.failures import release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Job, jobs_of
-from djqueue.running.executor import Begun, broken_off, end_begun, run_begun
+from djqueue.running.executor import INTERRUPTED, Begun, broken_off, end_begun, run_begun
 from djqueue.utils import clock, plain, tell
 
 logger = logging.getLogger(__name__)
 
 BLOCKED = 1.0  # seconds in which the loop is to answer
 PULSE, LATE = 0.1, 0.02  # seconds between two looks how late the loop is, and from when on that counts
+STALLED = 1.0  # seconds between two searches for tasks that do not go on
 ENDING = 0.5  # seconds for the tasks that commands have left behind, when the loop ends
 AGAIN = 1.0  # seconds until a message comes again that something else has ended
 LOOK = 0.1  # seconds between two looks whether a message that waits for a place must go back
@@ -62,12 +63,14 @@ class Coroutines(Member):
         self.leaves_tasks = True
         """Whether coroutines of commands go on when the loop has ended."""
         self._blamed: Sequence[Job] = ()
-        """The messages that block the loop, or with which it died."""
+        """The messages that block the loop, or with which it died or had to be given up."""
         self._busy: Sequence[Job] = ()
         """The messages whose code ran when that was last asked."""
         self._pulse: asyncio.TimerHandle | None = None
         """Measures how late the loop is, while messages run."""
         self._answers = 0
+        self._checked = 0.0
+        """When tasks that do not go on were last searched for."""
         self._overdue: tuple[asyncio.TimerHandle, int] | None = None
         """A pulse that did not come, and how many answers had come when that was first noticed."""
 
@@ -115,7 +118,8 @@ class Coroutines(Member):
         about = partial(log_extra, held.queue.alias, held.lease.entry)
         self._users[held] = user = self.threads.user(name, begun.control, about)
         ends: list[Verdict] = []
-        task = self._shared.start(self._run(begun, user, ends), jobs, name, begun.context)
+        give_up = partial(self._give_up, held, begun)
+        task = self._shared.start(self._run(begun, user, ends), jobs, name, begun.context, give_up)
         if self._pulse is None:
             self._pulse = self.loop.call_later(PULSE, self._beat, context=Context())
         task.add_done_callback(partial(self._ended, held, begun, jobs, ends))
@@ -142,6 +146,13 @@ class Coroutines(Member):
             self._finish(held, verdict)
         if verdict.exception is not None:
             release([verdict.exception])  # now, as its frames may hold much memory
+
+    def _give_up(self, held: Held, begun: Begun, task: MessageTask) -> None:
+        """Finish a message without its task, which does not end."""
+        if not task.done() and not begun.control.given_up:
+            verdict = end_begun(begun, _interrupted(asyncio.CancelledError("it did not end when it was cancelled")))
+            self._finish(held, verdict)
+            self._leave_behind(held)
 
     def stack_of(self, held: Held) -> StackSummary:
         """Where the coroutine of a message waits, the innermost frame last. From any thread."""
@@ -199,7 +210,7 @@ class Coroutines(Member):
         name = _name(jobs[0]) if jobs else "Something"
         awaiting = _await_as(self.threads.user(name), coroutine)
         if jobs:
-            task = self._shared.start(awaiting, jobs, name, copy_context())
+            task = self._shared.start(awaiting, jobs, name, copy_context(), partial(_give_up_for_thread, future))
             task.add_done_callback(partial(self._ended_for_thread, jobs))
         else:
             task = self.loop.create_task(awaiting, name=name)
@@ -237,6 +248,7 @@ class Coroutines(Member):
         elif self._overdue is None or self._overdue[0] is not pulse:
             self._overdue = pulse, self._answers
         elif self._answers > self._overdue[1] + 1 and not self.is_stuck:  # it would have come before the second
+            self._blamed = self._jobs()  # nothing says who did it, and it must not do so for ever
             self.is_stuck = True
             tell(logger, logging.CRITICAL, "The event loop of async commands has lost its timers; it cannot go on")
 
@@ -260,7 +272,7 @@ class Coroutines(Member):
         return self._asked is not None and clock() - self._asked > BLOCKED
 
     def blames(self, held: Held) -> bool:
-        """Whether a message blocks the loop, or was on it when it died."""
+        """Whether a message blocks the loop, or was on it when it died or had to be given up."""
         return _is_among(held, self._blamed)
 
     def spares(self, held: Held) -> bool:
@@ -271,6 +283,9 @@ class Coroutines(Member):
         self._asked = None
         self._answers += 1
         self.move()
+        if clock() - self._checked > STALLED:
+            self._checked = clock()
+            self._shared.give_up_stalled()
 
     def _beat(self) -> None:
         """The time for which a message keeps the loop busy does not count against the limits of others."""
@@ -303,21 +318,33 @@ async def _await_as(user: User, coroutine: Any) -> object:
 def _excused(task: MessageTask, ends: Sequence[Verdict]) -> Verdict:
     """What becomes of the message of a task. It comes again if something else than its own code has ended it."""
     if not ends:
-        outcome = Outcome.INTERRUPTED if task.may_repeat else Outcome.FAILED
-        return Verdict(outcome, "cancelled before it began", delay=AGAIN)
+        unbegun = asyncio.CancelledError("cancelled before it began")
+        return _interrupted(unbegun) if task.may_repeat else Verdict(Outcome.FAILED, str(unbegun))
     error = ends[0].exception
     is_cancelled = type(error) is asyncio.CancelledError and task.is_cancelled_by_others
     if error is not None and (is_cancelled or issubclass(type(error), task.jobs[0].control.interrupts)):
-        return Verdict(Outcome.INTERRUPTED, "interrupted", error, delay=AGAIN)
+        return _interrupted(error)
     return ends[0]
+
+
+def _interrupted(error: BaseException) -> Verdict:
+    return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error, delay=AGAIN)
 
 
 def _is_among(held: Held, jobs: Iterable[Job]) -> bool:
     return any(job.queue is held.queue and job.entry.id == held.lease.entry.id for job in jobs)
 
 
+def _give_up_for_thread(future: Future[Any], task: MessageTask) -> None:
+    """Have the thread go on that waits for a task, which does not end."""
+    if not future.done():
+        future.set_exception(asyncio.CancelledError("it did not end when it was cancelled"))
+
+
 def _pass_on(future: Future[Any], task: asyncio.Task[Any]) -> None:
     """Give the end of a task to the thread that waits for it."""
+    if future.done():
+        return
     try:
         future.set_result(task.result())
     except BaseException as error:

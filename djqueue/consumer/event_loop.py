@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context
 from functools import partial
+from numbers import Real
 from types import FrameType
-from typing import Any
-from weakref import WeakSet
+from typing import Any, cast
+from weakref import WeakSet, finalize
 
+from djqueue.backends.entries import Entry
 from djqueue.consumer.loop import frames_of_threads
+from djqueue.consumer.loop_threads import grace
 from djqueue.exceptions import EventLoopMisused
-from djqueue.messages.failures import kind_of, text_of
+from djqueue.messages.failures import errors_of, kind_of, text_of, to_milliseconds
+from djqueue.running.attempts import is_moment
 from djqueue.running.context import Job, jobs_of
+from djqueue.running.executor import INTERRUPTED
 from djqueue.utils import end_child, plain, tell
 
 logger = logging.getLogger(__name__)
 
 SOON = 1.0  # seconds: a loop that breaks again within this will not go on
 MOST_STARTS = 10
-"""From this start on a cancellation that nothing explains is a failure: a message must not come again for ever."""
+"""That many starts may others cancel; the last of them is a failure: a message must not come again for ever."""
 HANDLE = asyncio.Handle._run.__code__
 """Where a loop of asyncio runs a callback, or a step of a task."""
+STEPS = {"TaskStepMethWrapper", "TaskWakeupMethWrapper", "builtin_function_or_method"}
+"""The types of what a loop calls for the next step of a task."""
+FINALIZE = finalize.__call__.__code__
 GUARDED = {
     "stop": "it stopped the event loop of the consumer",
     "close": "it closed the event loop of the consumer",
@@ -37,16 +47,38 @@ GUARDED = {
 """Methods of a loop that act on all its commands, and what a command that calls one has done."""
 
 
-class CoroutineView:
-    """What a message sees of the coroutine of another one."""
+_collecting: list[int] = []
+"""The thread in which garbage is collected now, if it is."""
 
-    def __init__(self, coroutine: Any, refuse: Callable[[], Exception]):
-        self._coroutine, self._refuse = coroutine, refuse
+
+def _note_collection(phase: str, info: object) -> None:
+    _collecting[:] = [threading.get_ident()] if phase == "start" else []
+
+
+def answerable() -> Sequence[Job]:
+    """The messages that answer for what is done now: none for a finalizer, which runs in anybody's time."""
+    jobs, frame = jobs_of(), sys._getframe(1)
+    if jobs and threading.get_ident() in _collecting:
+        return ()
+    while jobs and frame.f_code is not HANDLE and frame.f_back is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code is FINALIZE:
+            return ()
+        frame = frame.f_back
+    return jobs
+
+
+class View:
+    """What a message sees of a coroutine or a frame of another one, and of those that it leads to."""
+
+    def __init__(self, shown: Any, refuse: Callable[[], Exception]):
+        self._shown, self._refuse = shown, refuse
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("close", "send", "throw"):
+        if name in ("close", "send", "throw", "clear"):
             raise self._refuse()
-        return getattr(self._coroutine, name)
+        value = getattr(self._shown, name)
+        is_led_to = name in ("cr_await", "cr_frame", "f_back") and value is not None
+        return View(value, self._refuse) if is_led_to else value
 
 
 class LoopTask(asyncio.Task[Any]):
@@ -57,11 +89,20 @@ class LoopTask(asyncio.Task[Any]):
         raise NotImplementedError
 
     def get_coro(self) -> Any:
-        by, owner = jobs_of(), self.belongs_to()
+        return self._shown(super().get_coro())
+
+    def set_name(self, value: object) -> None:
+        super().set_name("".join([str(value)]))  # a plain str: others log it, and a derived class may raise then
+
+    def get_stack(self, *, limit: int | None = None) -> list[Any]:
+        return [self._shown(frame) for frame in super().get_stack(limit=limit)]
+
+    def _shown(self, value: Any) -> Any:
+        """A coroutine or a frame as it is, or as another message may see it."""
+        by, owner = answerable(), self.belongs_to()
         if not by or owner is None or by[0] is owner.jobs[0]:
-            return super().get_coro()
-        refuse = partial(owner.shared.accuse, by, "it used the coroutine of another message")
-        return CoroutineView(super().get_coro(), refuse)
+            return value
+        return View(value, partial(owner.shared.accuse, by, "it used the coroutine of another message"))
 
 
 class MessageTask(LoopTask):
@@ -70,6 +111,8 @@ class MessageTask(LoopTask):
     jobs: Sequence[Job]
     shared: SharedLoop
     context: Context
+    give_up: Callable[[MessageTask], None]
+    """Ends its message without it, unless it has ended."""
     _own_cancels = 0
     """How often the message has cancelled this task and not taken it back, as ``asyncio.timeout`` does."""
     _disturbed_by: Sequence[Job] = ()
@@ -80,7 +123,7 @@ class MessageTask(LoopTask):
         return self
 
     def cancel(self, msg: Any = None) -> bool:
-        by = jobs_of()
+        by = answerable()
         if by and by[0] is not self.jobs[0]:
             self.shared.accuse(by, "it cancelled the task of another message")
             return False
@@ -103,9 +146,13 @@ class MessageTask(LoopTask):
         return not self._own_cancels and self.may_repeat
 
     def interrupt(self) -> bool:
-        """Cancel it for no fault of its message, which comes again unless it ends well all the same."""
+        """Cancel it for no fault of its message, which comes again unless it ends well within the grace."""
         self.excuse(BaseException)
+        self._give_up_after_grace()
         return super().cancel()
+
+    def _give_up_after_grace(self) -> None:
+        self.shared.loop.call_later(grace(), self.give_up, self, context=Context())
 
     def excuse(self, error: type[BaseException]) -> None:
         """Have the run count as interrupted, not as failed, if it ends by this."""
@@ -113,16 +160,18 @@ class MessageTask(LoopTask):
             job.control.interrupts = (*job.control.interrupts, error)
 
     def disturb(self, by: Sequence[Job]) -> None:
-        """Another message cancels a task that this one started."""
+        """Another message cancels a task that this one started, which may raise an error of its own by that."""
         self._disturbed_by = by
         if self.may_repeat:
             self.excuse(asyncio.CancelledError)
+            self.excuse(Exception)
 
     def lose_a_task(self) -> None:
         """Code that serves no message cancels a task that this one started: a client's own thread may."""
         self._lost_tasks = True
         if self.may_repeat:
             self.excuse(asyncio.CancelledError)
+            self.excuse(Exception)
         self._repeat_if_broken()
 
     def _repeat_if_broken(self) -> None:
@@ -133,6 +182,7 @@ class MessageTask(LoopTask):
     def punish(self) -> None:
         """Cancel it, and have all messages come again of which it cancelled a task."""
         super().cancel()
+        self._give_up_after_grace()
         for task in self.shared.tasks():
             if task._disturbed_by and task._disturbed_by[0] is self.jobs[0]:
                 task.interrupt()
@@ -145,7 +195,7 @@ class MessageTask(LoopTask):
     @property
     def may_repeat(self) -> bool:
         """Whether it may come again for no fault of its own."""
-        return all(job.entry.attempts < MOST_STARTS for job in self.jobs)
+        return all(_interruptions_of(job.entry) < MOST_STARTS - 1 for job in self.jobs)
 
 
 class OwnTask(LoopTask):
@@ -157,7 +207,7 @@ class OwnTask(LoopTask):
         return self.owner
 
     def cancel(self, msg: Any = None) -> bool:
-        by, owner = jobs_of(), self.owner
+        by, owner = answerable(), self.owner
         if owner is None or owner.done() or by and by[0] is owner.jobs[0]:
             return super().cancel(msg)
         if not by:
@@ -169,6 +219,59 @@ class OwnTask(LoopTask):
         return super().cancel(msg)
 
 
+class Descriptors:
+    """Which message added the reader or writer of which descriptor. asyncio keys them by the number alone."""
+
+    def __init__(self, shared: SharedLoop):
+        self._shared, self._loop = shared, cast(Any, shared.loop)
+        self._own = set(self._loop._selector.get_map())
+        """Those of the loop itself."""
+        self._files: dict[int, tuple[int, int] | None] = {number: _file_of(number) for number in self._own}
+        """The file that each of them meant when it was last added."""
+        self._owners: dict[int, Sequence[Job]] = {}
+
+    @property
+    def guards(self) -> dict[str, Callable[..., Any]]:
+        """What takes the place of methods of the loop."""
+        public = "add_reader", "add_writer", "remove_reader", "remove_writer"
+        guards = {name: partial(self._change, getattr(self._loop, name)) for name in public}
+        return guards | {name: partial(self._add, getattr(self._loop, name)) for name in ("_add_reader", "_add_writer")}
+
+    def _change(self, change: Callable[..., Any], fd: Any, *args: Any) -> Any:
+        """Add or remove, unless that takes from another message that runs, or from the loop, what it waits for."""
+        by, number = answerable(), _number_of(fd)
+        if by and number in self._loop._selector.get_map() and _file_of(number) == self._files.get(number):
+            owner = self._owners.get(number, ())
+            if number in self._own or owner and owner[0] is not by[0] and self._shared.serves(owner):
+                raise self._shared.accuse(by, "it changed a file descriptor for which others wait")
+        return change(fd, *args)
+
+    def _add(self, add: Callable[..., Any], fd: Any, *args: Any) -> Any:
+        """Add it, in the place of one for a file that was closed: the selector would go on waiting for that."""
+        number, selector = _number_of(fd), self._loop._selector
+        file, key = _file_of(number), selector.get_map().get(number)
+        if key is not None and self._files.get(number) != file:
+            selector.unregister(number)
+            for handle in key.data:
+                if handle is not None:
+                    handle.cancel()
+        self._files[number], self._owners[number] = file, jobs_of()
+        return add(fd, *args)
+
+
+def _number_of(fd: Any) -> int:
+    return fd if isinstance(fd, int) else int(fd.fileno())
+
+
+def _file_of(number: int) -> tuple[int, int] | None:
+    """What tells one open file or socket from another; None if it is closed."""
+    try:
+        status = os.fstat(number)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 class SharedLoop:
     """Runs the loop until its end. The context of the code that does something says which message does it."""
 
@@ -178,27 +281,38 @@ class SharedLoop:
         self._ending = False
         self._broke = 0.0
         self._thread = 0
-        self.loop.set_task_factory(self._make_task)  # type: ignore[arg-type]
+        self._factory = self._make_task
+        self.loop.set_task_factory(self._factory)  # type: ignore[arg-type]
         self._set_handler = self.loop.set_exception_handler
-        guards: dict[str, Callable[..., Any]] = {"set_exception_handler": self._set_exception_handler}
+        guards: dict[str, Callable[..., Any]] = {
+            "set_exception_handler": self._set_exception_handler,
+            "call_soon_threadsafe": partial(_call_soon, self.loop.call_soon_threadsafe),
+        }
         for name, deed in GUARDED.items():
             guards[name] = partial(self._guard, getattr(self.loop, name), deed)
         if isinstance(self.loop, asyncio.BaseEventLoop):  # others have no such method
             self._turn = self.loop._run_once  # type: ignore[attr-defined]
-            guards["_run_once"] = self._run_once
+            guards |= {"_run_once": self._run_once, "call_at": partial(_call_at, self.loop.call_at)}
+        if isinstance(self.loop, asyncio.SelectorEventLoop):
+            guards |= Descriptors(self).guards
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
         _loops.add(self)
+        if _note_collection not in gc.callbacks:
+            gc.callbacks.append(_note_collection)
 
     def run(self) -> None:
         """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
         asyncio.set_event_loop(self.loop)
         self._thread = threading.get_ident()
-        while not self._ending:
-            try:
-                self.loop.run_forever()
-            except BaseException as error:
-                self._go_on_after(error)
+        try:
+            while not self._ending:
+                try:
+                    self.loop.run_forever()
+                except BaseException as error:
+                    self._go_on_after(error)
+        finally:
+            self._ending = True
 
     def end(self) -> None:
         """Have :meth:`run` return. From any thread."""
@@ -206,15 +320,26 @@ class SharedLoop:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.loop.stop, context=Context())
 
-    def start(self, coroutine: Coroutine, jobs: Sequence[Job], name: str, context: Context) -> MessageTask:
+    def start(
+        self,
+        coroutine: Coroutine,
+        jobs: Sequence[Job],
+        name: str,
+        context: Context,
+        give_up: Callable[[MessageTask], None],
+    ) -> MessageTask:
         """The task of a message, to be forgotten when it is done. In the thread of the loop."""
         task = MessageTask(coroutine, loop=self.loop, name=name, context=context)
-        task.jobs, task.shared, task.context = jobs, self, context
+        task.jobs, task.shared, task.context, task.give_up = jobs, self, context, give_up
         self._tasks[jobs[0]] = task
         return task
 
     def forget(self, jobs: Sequence[Job]) -> None:
         del self._tasks[jobs[0]]
+
+    def serves(self, jobs: Sequence[Job]) -> bool:
+        """Whether messages have a task that has not ended."""
+        return jobs[0] in self._tasks
 
     def tasks(self) -> list[MessageTask]:
         """The tasks of all messages that run. From any thread."""
@@ -223,7 +348,8 @@ class SharedLoop:
     def runs_now(self) -> Sequence[Job]:
         """The messages whose code the loop runs just now, as far as that is known. From another thread."""
         frame = frames_of_threads().get(self._thread)
-        return _jobs_in(frame for frame, _ in traceback.walk_stack(frame)) if frame is not None else ()
+        handle = _handle_in(frame for frame, _ in traceback.walk_stack(frame)) if frame is not None else None
+        return () if handle is None else jobs_of(handle._context)
 
     def accuse(self, jobs: Sequence[Job], deed: str, cause: BaseException | None = None) -> EventLoopMisused:
         """Have messages fail with an error that says what they did; the error. From any thread."""
@@ -243,13 +369,45 @@ class SharedLoop:
         """One turn of the loop. A command cannot run it from within, nor leave another loop running."""
         if jobs := jobs_of():
             raise self.accuse(jobs, "it ran the event loop of the consumer from within")
-        self._turn()
-        if asyncio._get_running_loop() is not self.loop:
-            asyncio._set_running_loop(self.loop)
-            tell(logger, logging.ERROR, "A command had another event loop run in this thread; the consumer's goes on")
-            for task in self.tasks():  # some have found no loop to run on, but not all that they started has ended
-                if task.may_repeat:
-                    task.excuse(Exception)
+        try:
+            self._turn()
+        finally:
+            self._restore()
+
+    def _restore(self) -> None:
+        """Undo at the end of a turn what a command did to the loop unseen."""
+        loop: Any = self.loop
+        if asyncio._get_running_loop() is not loop:
+            asyncio._set_running_loop(loop)
+            self._excuse_all("had another event loop run in this thread")
+        if loop._task_factory is not self._factory:
+            loop._task_factory = self._factory
+            self._excuse_all("replaced the task factory of the event loop")
+        if loop._executor_shutdown_called:
+            loop._executor_shutdown_called = False
+            self._excuse_all("shut down the default executor of the event loop")
+        if (task := asyncio.current_task(loop)) is not None:
+            asyncio._leave_task(loop, task)  # type: ignore[attr-defined]
+            self._excuse_all("had another task run in this thread")
+
+    def _excuse_all(self, deed: str) -> None:
+        tell(logger, logging.ERROR, "A command %s; the consumer's loop goes on", deed)
+        for task in self.tasks():  # some have failed by it, but not all that they started has ended
+            if task.may_repeat:
+                task.excuse(Exception)
+
+    def give_up_stalled(self) -> None:
+        """End the messages of which a task never goes on: what it waits for is over, and no step of it is due."""
+        if not isinstance(self.loop, asyncio.BaseEventLoop):
+            return
+        callbacks = [handle._callback for handle in [*self.loop._ready]]  # type: ignore[attr-defined]
+        due = {id(callback.__self__) for callback in callbacks if kind_of(callback) in STEPS}
+        stalled = [task for task in asyncio.all_tasks(self.loop) if id(task) not in due and _waits_for_nothing(task)]
+        for task in stalled:
+            owner = task.belongs_to() if isinstance(task, LoopTask) else None
+            if owner is not None and not owner.done():
+                owner.excuse(BaseException)
+                owner.give_up(owner)
 
     def end_in_child(self) -> None:
         """Have a forked child end where it would return to the loop: it runs no message of its parent."""
@@ -258,32 +416,37 @@ class SharedLoop:
         self.loop.call_soon(end_child, None)
 
     def _go_on_after(self, error: BaseException) -> None:
-        if jobs := _jobs_in(frame for frame, _ in traceback.walk_tb(error.__traceback__)):
+        handle = _handle_in(frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        if handle is not None and (jobs := jobs_of(handle._context)):
             deed = f"a task or callback that it started raised {_named(error)} and broke off the event loop"
             self.accuse(jobs, deed, error)
             return
         now = time.monotonic()
-        if now - self._broke < SOON:
+        if handle is None and now - self._broke < SOON:
             raise error
         self._broke = now
         tell(logger, logging.ERROR, "The event loop of async commands broke off; it goes on", exc_info=error)
 
     def _guard(self, method: Callable[..., Any], deed: str, *args: Any, **kwargs: Any) -> Any:
-        if jobs := jobs_of():
+        if jobs := answerable():
             raise self.accuse(jobs, deed)
+        if not self._ending:
+            text = "Who serves no message, or a finalizer, is refused what would have harmed all async commands: %s"
+            tell(logger, logging.ERROR, text, deed)
+            raise EventLoopMisused(f"{deed}: it serves no message")
         return method(*args, **kwargs)
 
     def _set_exception_handler(self, handler: Callable[..., Any] | None) -> None:
         """It is everybody's, so the message that set it answers for what it raises."""
-        jobs = jobs_of()
-        self._set_handler(partial(self._handle, handler, jobs) if jobs and callable(handler) else handler)
+        self._set_handler(partial(self._handle, handler, answerable()) if callable(handler) else handler)
 
     def _handle(self, handler: Callable[..., Any], jobs: Sequence[Job], loop: Any, about: dict[str, Any]) -> None:
         try:
             handler(loop, about)
         except BaseException as error:
             self._set_handler(None)
-            self.accuse(jobs, f"its exception handler raised {_named(error)} in the event loop", error)
+            if jobs:
+                self.accuse(jobs, f"its exception handler raised {_named(error)} in the event loop", error)
             loop.default_exception_handler(about)
 
     def _make_task(self, loop: Any, coroutine: Coroutine, **kwargs: Any) -> OwnTask:
@@ -291,6 +454,29 @@ class SharedLoop:
         jobs = jobs_of(kwargs.get("context"))
         task.owner = self._tasks.get(jobs[0]) if jobs else None
         return task
+
+
+def _waits_for_nothing(task: Any) -> bool:
+    waiter = task._fut_waiter
+    return waiter is None or issubclass(type(waiter), asyncio.Future) and asyncio.Future.done(waiter)
+
+
+def _call_soon(call_soon: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
+    """What a finalizer calls is called for no message: that of an asynchronous generator, which closes it, does so."""
+    if context is None and jobs_of() and not answerable():
+        context = Context()
+    return call_soon(*args, context=context)
+
+
+def _call_at(call_at: Callable[..., Any], when: Any, *args: Any, **kwargs: Any) -> Any:
+    """A timer that can be compared with all others. Raises TypeError or ValueError; ``call_later`` does so by this."""
+    if type(when) is not float:
+        if not isinstance(when, Real):
+            raise TypeError(f"when is {kind_of(when)}: give a number of seconds, as of loop.time().")
+        when = float(when)
+    if when != when:
+        raise ValueError("when is nan: give a number of seconds, as of loop.time().")
+    return call_at(when, *args, **kwargs)
 
 
 def _end_in_child() -> None:
@@ -302,12 +488,18 @@ _loops: WeakSet[SharedLoop] = WeakSet()
 os.register_at_fork(after_in_child=_end_in_child)
 
 
-def _jobs_in(frames: Iterable[FrameType]) -> Sequence[Job]:
-    """The messages for which one of these frames runs a callback, or a step of a task."""
-    for frame in frames:
-        if frame.f_code is HANDLE:
-            return jobs_of(frame.f_locals["self"]._context)
-    return ()
+def _handle_in(frames: Iterable[FrameType]) -> Any:
+    """What runs a callback, or a step of a task, in one of these frames."""
+    return next((frame.f_locals["self"] for frame in frames if frame.f_code is HANDLE), None)
+
+
+def _interruptions_of(entry: Entry) -> int:
+    """How many starts were cancelled for no fault of the message, since it was put or requeued."""
+    since = to_milliseconds(entry.created)
+    return sum(
+        record.get("reason") == INTERRUPTED and is_moment(at := record.get("at")) and at >= since
+        for record in errors_of(entry.errors)
+    )
 
 
 def _named(error: BaseException) -> str:

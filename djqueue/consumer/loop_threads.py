@@ -22,7 +22,7 @@ from django.db import connections
 from djqueue import conf
 from djqueue.consumer.database_connections import mend_connections
 from djqueue.consumer.loop import FIRST_PAUSE, Member, Starvation
-from djqueue.running.context import Control
+from djqueue.running.context import WAITS_FOR_ITSELF, Control
 from djqueue.utils import seconds, tell
 
 logger = logging.getLogger(__name__)
@@ -110,12 +110,12 @@ class User(Executor):
             return
         if self._control is not None:
             self._control.wait()  # for good: this wait has a bound of its own
-        loop, grace = self._threads.loop, _grace()
-        until = loop.time() + grace
+        loop, left = self._threads.loop, grace()
+        until = loop.time() + left
         end = None if self._loan is None else self._loan.end()
         if self._loan is not None and end is not None:
             with suppress(asyncio.CancelledError):  # what became of the message is known
-                await asyncio.wait([asyncio.wrap_future(end)], timeout=grace)
+                await asyncio.wait([asyncio.wrap_future(end)], timeout=left)
             if not end.done() and error is not None and (where := self._loan.where()):
                 error.add_note(f"A function that it called does not end. It is here:\n{where}")
         for loan in self._loans.copy():
@@ -159,7 +159,8 @@ def _use_for_database(executor: Executor) -> None:
     SyncToAsync.context_to_thread_executor[context] = executor
 
 
-def _grace() -> float:
+def grace() -> float:
+    """Seconds that what is cancelled has to end."""
     return seconds(conf.get("QUEUE_TIME_LIMIT_GRACE"), "QUEUE_TIME_LIMIT_GRACE")
 
 
@@ -281,7 +282,7 @@ class Loan(Executor):
         call = Call(self, partial(fn, *args, **kwargs))
         if self.thread is not None:
             if self.thread is threading.current_thread():
-                raise RuntimeError("This function runs in the thread that it would wait for: call it without await.")
+                raise RuntimeError(WAITS_FOR_ITSELF)
             self._give(self.thread, call)
             return call.future
         self._calls.append(call)
@@ -340,7 +341,7 @@ class Loan(Executor):
     def _give(self, thread: CallThread, call: Call) -> None:
         thread.give(call)
         if self._user is not None and self._user.is_over:
-            self.leave_behind_after(_grace())
+            self.leave_behind_after(grace())
 
     def _forget(self, call: Call, future: Future[Any]) -> None:
         """A call that waited for a thread was cancelled, or has ended."""

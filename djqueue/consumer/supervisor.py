@@ -229,11 +229,11 @@ class Supervisor:
         coroutines = self.coroutines
         if coroutines is None or not (coroutines.is_dead or coroutines.is_stuck):
             return
-        coroutines.stop()  # if it goes on after all, what runs on it must not
-        reason = "the event loop that it ran on died" if coroutines.is_dead else "its event loop was blocked"
+        reason = "the event loop that it ran on died" if coroutines.is_dead else "its event loop had to be given up"
         for held in self.in_flight.running():
             if (is_lost := coroutines.blames(held)) or held.worker is coroutines:
                 self._put_back(held, Verdict(Outcome.INTERRUPTED, reason, lost=int(is_lost)))
+        coroutines.stop()  # if it goes on after all, what runs on it must not
 
     def hand_back_running(self) -> int:
         """Give back all running messages: others may start them now, not when the leases run out. How many."""

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
@@ -34,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 Awaiter = Callable[[Coroutine[Any, Any, Any]], Any]
 """Runs a coroutine to its end; a worker thread gives the one of its own event loop."""
+
+
+WAITS_FOR_ITSELF = "This function runs in the thread that it would wait for: call it without await."
 
 
 class Control:
@@ -335,11 +340,38 @@ async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | No
     Django's async ORM works in a thread beside the loop: this call has its own, whose connections end with it.
     """
     async with ThreadSensitiveContext() as context:
+        SyncToAsync.context_to_thread_executor[context] = thread = OwnThread()
         try:
             return await in_time(coroutine, limit)
         finally:
-            if context in SyncToAsync.context_to_thread_executor:  # else there is no such thread: do not start one
+            if thread.is_used:  # else there is no such thread: do not start one
                 await sync_to_async(connections.close_all)()
+
+
+class OwnThread(Executor):
+    """The thread in which one call uses its database, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._ident = 0
+
+    @property
+    def is_used(self) -> bool:
+        return self._pool is not None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, initializer=self._begin)
+        if self._ident == threading.get_ident():
+            raise RuntimeError(WAITS_FOR_ITSELF)
+        return self._pool.submit(fn, *args, **kwargs)
+
+    def _begin(self) -> None:
+        self._ident = threading.get_ident()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
 async def in_time(coroutine: Coroutine[Any, Any, Any], limit: float | None, control: Control | None = None) -> Any:

@@ -42,6 +42,8 @@ from djqueue.utils import plain, tell
 logger = logging.getLogger(__name__)
 
 DONE = Outcome.DONE
+INTERRUPTED = "interrupted"
+"""The reason why a message comes again that something else has ended."""
 LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now")
 BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
 STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
@@ -121,7 +123,7 @@ def _failed(job: Job, error: BaseException) -> Verdict:
     if issubclass(kind, TooLate):
         return LATE
     if fault is None and issubclass(kind, job.control.interrupts):
-        return Verdict(Outcome.INTERRUPTED, "interrupted", error)
+        return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error)
     return judged(job.policy, error, job.entry)._replace(seconds=ran, description=job.description)
 
 

@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
+import socket
+import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 from django.utils import translation
 
-from djqueue import Consumer, current_message, signals
+from djqueue import Consumer, Retry, current_message, signals
 from djqueue.consumer import event_loop
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
@@ -280,6 +283,17 @@ async def be_cancelled(how):
     await CANCELLATIONS[how]()
 
 
+@queue_command(result_ttl=60)
+async def be_cancelled_late():
+    """It polls first, and is cancelled by others then."""
+    attempt = current_message().attempt
+    if attempt <= event_loop.MOST_STARTS:
+        raise Retry(after=0)
+    if attempt == event_loop.MOST_STARTS + 1:
+        raise asyncio.CancelledError
+    return attempt
+
+
 @queue_command
 async def block_for_a_while(seconds):
     """For four seconds in all."""
@@ -335,10 +349,79 @@ async def wait_for_word_of_a_task():
     return said
 
 
+class Unspeakable(str):
+    def __str__(self):
+        return self
+
+    def __repr__(self):
+        sys.exit(10)
+
+
+@queue_command(result_ttl=60)
+async def raise_if_a_task_is_cancelled():
+    """It has a task whose name is a trap for who logs it, and an error of its own for the end of that task."""
+    task = asyncio.create_task(asyncio.sleep(60 if current_message().attempt == 1 else 0), name="a task to cancel")
+    seen.append("waits")
+    await asyncio.wait([task])
+    if task.cancelled():
+        raise ValueError("its task is gone")
+    return "ended"
+
+
+@queue_command(result_ttl=60)
+async def cancel_the_task_of_another():
+    asyncio.current_task().set_name(Unspeakable("it exits"))
+    await asyncio.sleep(0)
+    cancel_named(asyncio.get_running_loop(), "a task to cancel")
+    return repr(asyncio.current_task().get_name())
+
+
+@queue_command(result_ttl=60)
+async def wait_for_good_if_cancelled():
+    """As ``create_subprocess_exec`` does, whose transport waits for what its task was to set."""
+    if current_message().attempt == 2:
+        return "ended"
+    seen.append("waits")
+    task = asyncio.create_task(asyncio.sleep(60))
+    while not is_open.is_set():
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+    task.cancel()
+
+
+@queue_command(result_ttl=60)
+async def receive():
+    loop, pair = asyncio.get_running_loop(), socket.socketpair()
+    for one in pair:
+        one.setblocking(False)
+    with pair[0] as ours, pair[1] as theirs:
+        seen.append(loop.call_later(0.5, theirs.send, b"x"))
+        return len(await loop.sock_recv(ours, 1))
+
+
+@queue_command(result_ttl=60)
+async def close_sockets_that_have_readers():
+    for ours, theirs in [socket.socketpair() for _ in range(5)]:
+        asyncio.get_running_loop().add_reader(ours.fileno(), print)
+        asyncio.get_running_loop().add_reader(theirs.fileno(), print)
+        ours.close(), theirs.close()
+    return "closed"
+
+
 @queue_command
-async def lose_all_timers():
+async def remove_the_readers_of_others():
+    for number in range(3, 200):
+        with suppress(RuntimeError, OSError):
+            asyncio.get_running_loop().remove_reader(number)
+            asyncio.get_running_loop().add_reader(number, print)
+            asyncio.get_running_loop().remove_reader(number)
+
+
+@queue_command
+async def lose_all_timers(seconds=0):
     await asyncio.sleep(0.1)
     asyncio.get_running_loop()._scheduled.clear()
+    await asyncio.sleep(seconds)
 
 
 @queue_command(batch=10)
@@ -426,6 +509,12 @@ class TestMisdeeds:
             assert consumer.end() == 0
         assert seen == [1, 2, 3]
 
+    def test_starts_that_were_not_cancelled_do_not_count_as_such(self, queue):
+        handle = be_cancelled_late()
+        with serving(threads=1, coroutines=5) as consumer:
+            assert handle.get(timeout=30) == event_loop.MOST_STARTS + 2
+            assert consumer.end() == 0
+
     def test_what_code_that_serves_no_message_cancels_runs_on(self, queue):
         loop, attempts = [], []
 
@@ -464,6 +553,42 @@ class TestMisdeeds:
             assert consumer.end() == 0
         assert queue.stats().failed == 0
 
+    def test_what_does_not_end_when_it_is_cancelled_for_no_fault_comes_again(self, queue, settings):
+        settings.QUEUE_TIME_LIMIT_GRACE = 0.2
+        handle = wait_for_good_if_cancelled()
+        with serving(threads=1, coroutines=5) as consumer:
+            eventually(lambda: seen)
+            cancel_all_in_a_thread.enqueue(everything=True)
+            assert handle.get(timeout=30) == "ended"
+            is_open.set()
+            assert consumer.end() == 0
+        assert queue.stats().failed == 0
+
+    def test_a_socket_that_was_closed_with_its_reader_costs_no_other_its_own(self, queue):
+        with serving(threads=1, coroutines=50) as consumer:
+            assert close_sockets_that_have_readers().get(timeout=30) == "closed"
+            handles = receive.enqueue_many([()] * 5)
+            assert [handle.get(timeout=10) for handle in handles] == [1] * 5
+            assert consumer.end() == 0
+
+    def test_no_command_takes_from_others_what_they_wait_for_at_a_descriptor(self, queue):
+        handles = receive.enqueue_many([()] * 5)
+        with serving(threads=1, coroutines=50) as consumer:
+            eventually(lambda: len(seen) == 5)
+            guilty = remove_the_readers_of_others()
+            assert [handle.get(timeout=10) for handle in handles] == [1] * 5
+            assert consumer.end() == 0
+        assert "changed a file descriptor for which others wait" in queue.failed.find(guilty.id).entry.errors
+
+    def test_an_error_for_a_task_that_another_message_cancelled_is_no_failure(self, queue):
+        handle = raise_if_a_task_is_cancelled()
+        with serving(threads=1, coroutines=5) as consumer:
+            eventually(lambda: seen)
+            assert cancel_the_task_of_another().get(timeout=30) == "'it exits'"
+            assert handle.get(timeout=30) == "ended"
+            assert consumer.end() == 0
+        assert queue.stats().failed == 0
+
     def test_a_loop_without_timers_needs_another_process(self, queue):
         handles = wait_as_an_innocent.enqueue_many([()] * 5)
         lose_all_timers()
@@ -471,6 +596,17 @@ class TestMisdeeds:
         assert (queue.stats().failed, queue.stats().leased) == (0, 0)
         with serving(threads=1, coroutines=50):
             assert [handle.get(timeout=30) for handle in handles] == [2] * 5
+
+    def test_what_ran_on_a_loop_that_was_given_up_counts_as_lost(self, queue):
+        """Else a message that breaks each loop would end one consumer after another, for ever."""
+        guilty = lose_all_timers.using(max_lost=2).enqueue(60)
+        for lost in (1, 2):
+            assert exit_code(threads=1, coroutines=50) == 70
+            assert queue.find(guilty.id).entry.lost == lost
+        with serving(threads=1, coroutines=50) as consumer:
+            [note] = errors_of(eventually(lambda: queue.failed.find(guilty.id)).entry.errors)
+            assert "2 attempts never reported" in note["reason"]
+            assert consumer.end() == 0
 
     @pytest.mark.parametrize("command", ["wait_as_a_shard", "wait_in_a_batch", "wait_after_a_timeout"])
     def test_what_others_cancel_comes_again_wherever_it_runs(self, queue, command):

@@ -93,6 +93,11 @@ async def wait_for_its_own_thread():
     await sync_to_async(lambda: asyncio.run(sync_to_async(stay)(0)))()
 
 
+@queue_command(batch=5)
+async def wait_for_its_own_thread_in_a_batch(calls):
+    await sync_to_async(lambda: asyncio.run(sync_to_async(stay)(0)))()
+
+
 @queue_command
 async def hold():
     await sync_to_async(hang_here)()
@@ -348,9 +353,11 @@ class TestAsgiref:
         [thread] = {one[0] for one in seen if one != 0}
         assert thread.name.startswith(DATABASE)
 
-    def test_a_function_cannot_wait_for_the_thread_in_which_it_runs(self, queue):
-        guilty = wait_for_its_own_thread()
-        with serving(threads=1, coroutines=10) as consumer:
+    @pytest.mark.parametrize("coroutines", [0, 10])
+    @pytest.mark.parametrize("as_batch", [False, True])
+    def test_a_function_cannot_wait_for_the_thread_in_which_it_runs(self, queue, coroutines, as_batch):
+        guilty = wait_for_its_own_thread_in_a_batch(0) if as_batch else wait_for_its_own_thread()
+        with serving(threads=1, coroutines=coroutines) as consumer:
             eventually(lambda: queue.failed.find(guilty.id))
             assert consumer.end() == 0
         assert "RuntimeError: This function runs in the thread" in queue.failed.find(guilty.id).entry.errors

@@ -1,9 +1,18 @@
 """What an async command can do to the event loop that it shares, and what its message must fail with."""
 
 import asyncio
+import contextvars
+import gc
 import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+from datetime import datetime
 
-kept = []
+from djqueue.exceptions import EventLoopMisused
+
+kept, handed_on = [], []
 MISDEEDS = {}
 """By name: the coroutine function, and what the error must contain."""
 
@@ -177,6 +186,41 @@ async def exit_in_an_exception_handler():
     await asyncio.sleep(60)
 
 
+@misdeed("TypeError", "a number of seconds")
+async def set_a_timer_for_a_date():
+    loop().call_at(datetime.now(), print)
+
+
+@misdeed("ValueError", "nan")
+async def set_a_timer_for_no_number():
+    for _ in range(300):
+        try:
+            loop().call_later(float("nan"), print)
+        except ValueError as error:
+            raised = error
+    raise raised
+
+
+class Exits:
+    """Something to await that exits as soon as it is waited for."""
+
+    _asyncio_future_blocking = True
+
+    def __await__(self):
+        yield self
+
+    def get_loop(self):
+        return loop()
+
+    def add_done_callback(self, *args, **named):
+        sys.exit(9)
+
+
+@misdeed("EventLoopMisused", "SystemExit: 9")
+async def await_what_exits():
+    await Exits()
+
+
 @misdeed("CancelledError")
 async def cancel_itself():
     asyncio.current_task().cancel()
@@ -203,6 +247,22 @@ async def close_the_coroutines_of_others():
     await asyncio.sleep(0.1)
     for task in strangers():
         task.get_coro().close()
+
+
+@misdeed("EventLoopMisused", "used the coroutine of another message")
+async def close_what_the_coroutines_of_others_await():
+    await asyncio.sleep(0.1)
+    for task in strangers():
+        if (inner := task.get_coro().cr_await) is not None:
+            inner.close()
+
+
+@misdeed("EventLoopMisused", "used the coroutine of another message")
+async def clear_the_frames_of_others():
+    await asyncio.sleep(0.1)
+    for task in strangers():
+        for frame in task.get_stack():
+            frame.clear()
 
 
 @misdeed("GeneratorExit")
@@ -237,6 +297,16 @@ async def leave_no_running_loop():
     other.close()
 
 
+async def leave_another_running_loop_and_exit():
+    """In one turn of the loop, before and after the steps of others that a timer has woken."""
+    when, other = loop().time() + 0.15, asyncio.new_event_loop()
+    loop().call_at(when, loop().call_soon, asyncio._set_running_loop, other)
+    loop().call_at(when + 0.4, loop().call_soon, sys.exit, 8)
+    await asyncio.sleep(0.1)
+    time.sleep(0.5)
+    other.close()
+
+
 async def cancel_the_futures_of_others():
     await asyncio.sleep(0.1)
     for task in strangers():
@@ -256,15 +326,101 @@ async def leave_a_task_that_does_not_end():
     await asyncio.sleep(0.1)
 
 
-UNSEEN = {func.__name__: func for func in (leave_no_running_loop, cancel_the_futures_of_others)}
+class Finalized:
+    """Does something to the loop when it is collected, in a cycle of references: that may be in any message's time."""
+
+    def __init__(self, do):
+        self.do, self.itself = do, self
+
+    def __del__(self):
+        self.do()
+
+
+def _cancel(tasks):
+    for task in tasks:
+        task.cancel()
+
+
+async def replace_the_task_factory_unseen():
+    its_own, other = loop(), lambda *args, **named: 1 / 0
+    thread = threading.Thread(target=_tried, args=(its_own.set_task_factory, other))
+    thread.start()
+    thread.join()
+    _tried(contextvars.Context().run, its_own.set_task_factory, other)
+    asyncio.BaseEventLoop.set_task_factory(its_own, other)
+    await asyncio.sleep(0)
+    await asyncio.BaseEventLoop.shutdown_default_executor(its_own)
+    await asyncio.to_thread(int)
+
+
+def _tried(function, *args):
+    with suppress(EventLoopMisused):
+        function(*args)
+        raise AssertionError("it is not refused")
+
+
+async def leave_another_task_entered():
+    """As recipes for nested loops do."""
+    await asyncio.sleep(0.1)
+    asyncio.tasks._leave_task(loop(), asyncio.current_task())
+    asyncio.tasks._enter_task(loop(), strangers().pop())
+
+
+async def leave_finalizers():
+    its_own = loop()
+    for do in (its_own.stop, its_own.close, lambda: its_own.set_task_factory(None)):
+        Finalized(do)
+    Finalized(lambda: its_own.call_soon_threadsafe(sys.exit, 3))
+    Finalized(lambda: asyncio.current_task(its_own).cancel())
+    Finalized(lambda: _cancel(asyncio.all_tasks(its_own)))
+    weakref.finalize(Finalized(int), its_own.stop)
+
+
+async def leave_generators():
+    async def numbers(do):
+        try:
+            yield 1
+        finally:
+            do()
+
+    for do in (sys.exit, loop().stop, sys.exit):
+        left = numbers(do)
+        await left.__anext__()
+        cycle = [left]
+        cycle.append(cycle)
+        del left, cycle
+
+
+async def let_go_of_what_another_left():
+    """The last reference to it goes in the time of another message, without a cycle."""
+    handed_on.append(Finalized(loop().stop))
+    handed_on[-1].itself = None
+
+
+UNSEEN = {
+    func.__name__: func
+    for func in (
+        leave_no_running_loop,
+        leave_another_running_loop_and_exit,
+        cancel_the_futures_of_others,
+        replace_the_task_factory_unseen,
+        leave_another_task_entered,
+        leave_finalizers,
+        leave_generators,
+        let_go_of_what_another_left,
+    )
+}
 """What is done behind the back of the loop: it cannot say who did it."""
 
 
 async def wait_with_tasks(seconds: float) -> int:
-    """What an innocent does: it waits in its own task, in those of a group, and in a future of a thread."""
+    """What an innocent does: it waits in its own task and in those of a group, and garbage may be collected then."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_slept(seconds)) for _ in range(2)]
         await asyncio.sleep(seconds)
+        handed_on.clear()
+        gc.collect()
+        await asyncio.sleep(0.001)
     return sum(task.result() for task in tasks)
 
 
