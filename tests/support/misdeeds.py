@@ -374,6 +374,7 @@ async def leave_finalizers():
     Finalized(lambda: asyncio.current_task(its_own).cancel())
     Finalized(lambda: _cancel(asyncio.all_tasks(its_own)))
     weakref.finalize(Finalized(int), its_own.stop)
+    handed_on.append("garbage")
 
 
 async def leave_generators():
@@ -389,6 +390,7 @@ async def leave_generators():
         cycle = [left]
         cycle.append(cycle)
         del left, cycle
+    handed_on.append("garbage")
 
 
 async def let_go_of_what_another_left():
@@ -418,8 +420,9 @@ async def wait_with_tasks(seconds: float) -> int:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_slept(seconds)) for _ in range(2)]
         await asyncio.sleep(seconds)
-        handed_on.clear()
-        gc.collect()
+        if handed_on:
+            handed_on.clear()
+            gc.collect()
         await asyncio.sleep(0.001)
     return sum(task.result() for task in tasks)
 
