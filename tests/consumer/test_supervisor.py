@@ -153,9 +153,10 @@ class TestDeaths:
             raise RuntimeError("can't start new thread")
 
         monkeypatch.setattr(Scheduler, "start", none_left)
+        before = set(threading.enumerate())
         assert exit_code(periodic=True) == STUCK
         assert any("cannot go on" in text for text in critical_lines(caplog))
-        eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("djqueue-")])
+        eventually(lambda: not [one for one in {*threading.enumerate()} - before if one.name.startswith("djqueue-")])
 
     @pytest.mark.parametrize("step", ["_watch", "_shut_down"])
     def test_the_thread_that_watches_may_be_short_of_memory_itself(self, queue, monkeypatch, step):
