@@ -21,20 +21,20 @@ SPEED = 400.0
 
 
 @pytest.mark.backends(*STORES)
-def test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12(consumers):
+def test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12(consumers, tmp_path):
     """DJ-12, DJ-13, SQ-19: one of three is killed and replaced. Ticks are run as they come, so none hides another."""
     noon = EPOCH + timedelta(seconds=10)
     schedules.add("beat", beat, every=60, start=noon, missed="all")
     consumers.start()
-    start = ledger.now() + 5.0  # by then all three are there
-    end = EPOCH.timestamp() + MINUTES * 60
+    start, end = tmp_path / "start", EPOCH.timestamp() + MINUTES * 60
 
     def start_one():
-        return consumers.site.start("keep_schedule", EPOCH.timestamp(), start, SPEED, end)
+        return consumers.site.start("keep_schedule", start, EPOCH.timestamp(), SPEED, end)
 
     keepers = [start_one() for _ in range(3)]
     for keeper in keepers:
-        keeper.wait_for("begins")
+        keeper.wait_for("begins", 120)
+    start.write_text(f"{ledger.now():.6f}")
     consumers.ledger.wait("end", 10)
     keepers.pop().kill9()
     keepers.append(start_one())
