@@ -10,7 +10,7 @@ from tests.support.documents import ROOT, documents
 
 MANNERED = re.compile(r"(?<!USER )\b(nobody|somebody|whoever|whom|as ever|afresh|so many)\b", re.I)
 GUIDES = [path for path in documents() if path.parent in (ROOT, ROOT / "docs", ROOT / "docs" / "howto")]
-OF_DATABASES = re.compile("database is locked")
+OF_DATABASES = re.compile("database is locked|(?i:check constraint)")
 LONGEST_SENTENCE = 30
 """Words of a sentence in behaviour.rst."""
 

@@ -13,9 +13,9 @@ from django.core.management.base import CommandError
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import width_of
+from djqueue.operations import paging
 from djqueue.operations.explaining import UNKNOWN, Explanation, as_object, explain, explain_message, explain_queue
 from djqueue.operations.finding import Found, find, unclear
-from djqueue.operations.paging import MOST_LOOKED_AT
 from djqueue.operations.queues import asking, chosen, of_each
 from djqueue.utils import nearest
 from djqueue.wiring import queues as all_queues
@@ -85,9 +85,9 @@ def _bound(queues: Sequence[BaseQueue]) -> str:
     """Says that there are more messages than are looked at for a part of an id; "" if there are not."""
     stats, _ = of_each(queues, lambda queue: [queue.stats()])
     most = max((count or 0 for one in stats for count in (one.ready, one.delayed, one.leased, one.failed)), default=0)
-    if most <= MOST_LOOKED_AT:
+    if most <= paging.MOST_LOOKED_AT:
         return ""
-    seen = number(MOST_LOOKED_AT)
+    seen = number(paging.MOST_LOOKED_AT)
     return f". For a part of an id the first {seen} messages of each state are looked at: give the whole id"
 
 

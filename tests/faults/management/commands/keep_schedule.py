@@ -11,7 +11,9 @@ from tests.support.processes import until
 
 
 class Command(BaseCommand):
-    help = "Run a scheduler whose time begins with EPOCH at the moment in the file START, SPEED times as fast, until END."
+    help = (
+        "Run a scheduler whose time begins with EPOCH at the moment in the file START, SPEED times as fast, until END."
+    )
 
     def add_arguments(self, parser):
         parser.add_argument("start", type=Path)
