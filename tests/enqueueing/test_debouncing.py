@@ -99,7 +99,7 @@ class TestWindows:
         assert put(calls) == [True, True, False]
         assert [state(queue, call) for call in calls[:2]] == [READY, DELAYED]
         assert due(queue, calls[1]) - due(queue, calls[0]) == pytest.approx(LONG, abs=STEP)
-        assert (queue.find(calls[2].id), calls[2].status) == (None, "unknown")
+        assert (queue.find(calls[2].id), calls[2].status) == (None, "refused")
         other = [refresh("another page"), refresh("page", deep=True), refresh()]
         assert [state(queue, call) for call in other] == [READY] * 3
 
