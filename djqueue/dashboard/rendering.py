@@ -14,8 +14,8 @@ from django.utils.text import Truncator
 
 from djqueue.operations.clocks import Clocks
 from djqueue.operations.consumers import RunRow
-from djqueue.operations.reports import MOMENTS, NUMBERS, Column, Kind, shown
-from djqueue.words import NONE, age, count, duration, full_moment, rate, short_ids, short_names
+from djqueue.operations.reports import MOMENTS, NUMBERS, Column, Kind, shown, text_of
+from djqueue.words import NONE, age, full_moment, short_ids, short_names
 
 LONGEST_TEXT = 160
 MOST_RUNS = 5
@@ -85,29 +85,14 @@ def _html(column: Column, row: Any, value: Any, short: dict[str, str], clocks: C
         return format_html('<span class="djq-state djq-{}">{}</span>', value, value)
     if kind in MOMENTS:
         return ago(value, queue, clocks)
-    return _text(kind, row, value)
+    text = text_of(kind, row, value)
+    return Truncator(str(value)).chars(LONGEST_TEXT) if text is None else text
 
 
 def _run(one: RunRow, queue: str, clocks: Clocks) -> SafeString:
     link = f"{_url('message')}?{urlencode({'id': _plain(one.id)})}"
     run = '<a title="{}" href="{}">{}</a> {}'
     return format_html(run, one.id, link, one.command, ago(one.since, queue, clocks))
-
-
-def _text(kind: Kind, row: Any, value: Any) -> str:
-    if kind is Kind.DURATION:
-        return duration(value) if value else NONE
-    if kind is Kind.PART:
-        return f"{count(value)}/{count(row.workers)}"
-    if kind is Kind.SECONDS:
-        return age(value)
-    if kind in (Kind.COUNT, Kind.NUMBER):
-        return count(value, getattr(row, "capped", None) if kind is Kind.COUNT else None)
-    if kind is Kind.RATE:
-        return rate(value)
-    if kind is Kind.NAMES:
-        return ", ".join(value)
-    return Truncator(str(value)).chars(LONGEST_TEXT)
 
 
 def ago(moment: Any, queue: str, clocks: Clocks) -> SafeString | str:

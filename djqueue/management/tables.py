@@ -8,19 +8,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from djqueue.operations.clocks import Clocks
-from djqueue.operations.reports import NUMBERS, Column, Kind, shown
+from djqueue.operations.reports import NUMBERS, Column, Kind, shown, text_of
 from djqueue.running.pauses import Pause
 from djqueue.words import (
     NONE,
     age,
-    count,
     cut,
     cut_middle,
     cut_start,
-    duration,
     moment,
     printable,
-    rate,
     short_ids,
     short_lane,
     short_names,
@@ -185,21 +182,10 @@ def _text(kind: Kind, row: Any, value: Any, clocks: Clocks) -> str:
     if kind in (Kind.AGE, Kind.AGO):
         since = age(max(0.0, clocks.now(row.queue) - value)) if value else NONE
         return f"{since} ago" if kind is Kind.AGO and value else since
-    if kind is Kind.DURATION:
-        return duration(value) if value else NONE
-    if kind is Kind.PART:
-        return f"{count(value)}/{count(row.workers)}"
-    if kind is Kind.SECONDS:
-        return age(value)
-    if kind in (Kind.COUNT, Kind.NUMBER):
-        return count(value, getattr(row, "capped", None) if kind is Kind.COUNT else None)
-    if kind is Kind.RATE:
-        return rate(value)
-    if kind is Kind.NAMES:
-        return ", ".join(value)
     if kind is Kind.LANE:
         return short_lane(value)
-    return cut(value or "", LONGEST_TEXT)
+    text = text_of(kind, row, value)
+    return cut(value or "", LONGEST_TEXT) if text is None else text
 
 
 def paused(pause: Pause | None) -> str:

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cache, singledispatch
 from typing import Any, TypeVar, cast, dataclass_transform
 
-from djqueue.words import iso_moment
+from djqueue.words import NONE, age, count, duration, iso_moment, rate
 
 
 class Kind(Enum):
@@ -125,6 +125,23 @@ def shown(rows: Sequence[Any], without: Collection[str] = ()) -> list[Column]:
         and one.name not in without
         and not (one.optional and all(getattr(row, one.name) in (None, "", 0, ()) for row in rows))
     ]
+
+
+def text_of(kind: Kind, row: Any, value: Any) -> str | None:
+    """The text of a value of a row, where all front ends show it alike; None for the other kinds."""
+    if kind is Kind.DURATION:
+        return duration(value) if value else NONE
+    if kind is Kind.PART:
+        return f"{count(value)}/{count(row.workers)}"
+    if kind is Kind.SECONDS:
+        return age(value)
+    if kind in (Kind.COUNT, Kind.NUMBER):
+        return count(value, getattr(row, "capped", None) if kind is Kind.COUNT else None)
+    if kind is Kind.RATE:
+        return rate(value)
+    if kind is Kind.NAMES:
+        return ", ".join(value)
+    return None
 
 
 @singledispatch
