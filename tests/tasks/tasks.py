@@ -71,6 +71,11 @@ def exits():
 
 
 @django_task
+def interrupted():
+    raise KeyboardInterrupt
+
+
+@django_task
 def waits():
     seen.append("waits")
     assert release.wait(30)
