@@ -12,7 +12,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from math import inf
 from queue import Empty, SimpleQueue
-from types import FrameType
+from types import CoroutineType, FrameType
 
 from django.db import connections
 
@@ -258,9 +258,18 @@ class Worker(Member):
             try:
                 self._runner = _new_runner()
             except NoEventLoop:
-                coroutine.close()
+                _close(coroutine)
                 raise
         return self._runner.run(coroutine, context=copy_context())  # else all would share the first one's context
+
+
+def _close(coroutine: Coroutine) -> None:
+    """Close a coroutine that never began, and those that it was to await: Python warns of each that nobody awaited."""
+    frame = getattr(coroutine, "cr_frame", None)
+    given = [] if frame is None else [one for one in frame.f_locals.values() if isinstance(one, CoroutineType)]
+    coroutine.close()
+    for one in given:
+        _close(one)
 
 
 def _new_runner() -> asyncio.Runner:

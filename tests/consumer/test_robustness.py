@@ -69,7 +69,7 @@ class Raising(logging.Handler):
 
 
 @pytest.mark.backends("memory", "redis")
-def test_an_async_command_waits_until_an_event_loop_can_be_made(queue, monkeypatch):
+def test_an_async_command_waits_until_an_event_loop_can_be_made(queue, monkeypatch, recwarn):
     """Others may hold all descriptors when a thread meets its first async command, which has not begun then."""
     make, failures = asyncio.Runner.get_loop, [OSError(errno.EMFILE, "Too many open files")] * 2
 
@@ -84,6 +84,7 @@ def test_an_async_command_waits_until_an_event_loop_can_be_made(queue, monkeypat
     entry = queue.failed.find(result.id).entry
     assert (ran, failures, entry.failures, entry.lost) == (["aexplode"], [], 1, 0)
     assert errors_of(entry.errors)[-1]["reason"] == "RuntimeError: boom"
+    assert not [one for one in recwarn if "never awaited" in str(one.message)]
 
 
 @contextmanager
