@@ -4,6 +4,7 @@ import ast
 import functools
 import subprocess
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -91,11 +92,11 @@ def test_a_star_import_needs_no_package_that_may_be_missing():
     assert "djqueue.tasks" not in _loaded_by(f"{code}; from djqueue import *")
 
 
-@pytest.mark.parametrize("name", [*djqueue.__all__, "task"])
-def test_using_a_public_name_loads_no_server_and_no_model(name):
-    loaded = _loaded_by(f"from django.conf import settings; settings.configure(); from djqueue import {name}")
-    assert djqueue._HOMES[name] in loaded
-    assert (HEAVY | {"djqueue.backends.redis.queue", "djqueue.backends.redis_backend"}) & loaded == set()
+def test_using_a_public_name_loads_no_server_and_no_model():
+    loaded = _loaded_by_each([*djqueue.__all__, "task"])
+    assert [name for name, modules in loaded.items() if djqueue._HOMES[name] not in modules] == []
+    unwanted = HEAVY | {"djqueue.backends.redis.queue", "djqueue.backends.redis_backend"}
+    assert {name: found for name, modules in loaded.items() if (found := unwanted & modules)} == {}
 
 
 @pytest.mark.parametrize("name, library", [("redis", "redis"), ("sqs", "boto3")])
@@ -140,7 +141,7 @@ def test_long_modules_are_one_thing():
 def test_no_function_is_longer_than_40_lines():
     long = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in _nodes(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _length(node) > 40:
                 long[f"{path.relative_to(PACKAGE)}:{node.name}"] = _length(node)
     assert long == {}
@@ -166,10 +167,15 @@ def _edges() -> list[tuple[str, str]]:
     return [(own, other) for own, others in _graph().items() for other in others]
 
 
+@functools.cache
+def _nodes(path: Path) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
 def _imported(path: Path) -> list[str]:
     """The dotted names that a file imports, wherever in it, for types too."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -207,6 +213,31 @@ def _loaded_by(code: str) -> set[str]:
         check=True,
     )
     return set(done.stdout.split())
+
+
+def _loaded_by_each(names: list[str]) -> dict[str, set[str]]:
+    """The modules that are loaded after one public name of djqueue was used, for each of them.
+
+    A fresh interpreter with settings is forked for each, as each start of Python takes a second of processor.
+    """
+    code = f"""
+        import os, sys
+        from django.conf import settings
+        settings.configure()
+        import djqueue
+        for name in {names}:
+            if os.fork() == 0:
+                getattr(djqueue, name)
+                print(name, *sys.modules, flush=True)
+                os._exit(0)
+            assert os.wait()[1] == 0, name
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == names
+    return {name: {*modules} for name, *modules in lines}
 
 
 @functools.cache
