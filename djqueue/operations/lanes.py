@@ -23,8 +23,6 @@ EMPTY, PAUSED, BUSY = "empty", "paused", "busy"
 BY_HAND = "paused by hand"
 RETRY, GATHERS, THROTTLED = "retry", "gathers", "throttled"
 """Why a lane with messages is scheduled."""
-MOST_LANES = 1_000
-"""Lanes of a queue that are looked at to find one."""
 
 
 class Lane(NamedTuple):

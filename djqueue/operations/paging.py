@@ -19,7 +19,8 @@ from djqueue.words import SHORT_ID
 
 SIZE = 50
 MOST_LOOKED_AT = 5_000
-"""Messages that are looked at to find what was asked for; a front end says so where that was not all."""
+"""Messages, or lanes, of a queue that are looked at to find what was asked for; a front end says so where that was not
+all."""
 CHUNK = 500
 
 

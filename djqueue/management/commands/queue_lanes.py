@@ -18,7 +18,6 @@ from djqueue.management.arguments import add_asking, limit
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import LONGEST_TEXT, report, width_of
 from djqueue.operations.lanes import (
-    MOST_LANES,
     LaneRow,
     head_of,
     is_held,
@@ -29,6 +28,7 @@ from djqueue.operations.lanes import (
     skip_lane,
 )
 from djqueue.operations.outcomes import REFUSED
+from djqueue.operations.paging import MOST_LOOKED_AT
 from djqueue.operations.queues import asking, chosen, of_each, with_feature
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import ThrottledQueue
@@ -183,7 +183,7 @@ def _unknown(queue: BaseQueue, name: str) -> str:
     with asking(queue):
         if queue.lane(name) is not None:
             return ""
-        lanes = [lane.name for lane in islice(records(queue), MOST_LANES)]
+        lanes = [lane.name for lane in islice(records(queue), MOST_LOOKED_AT)]
     prefix = conf.get("QUEUE_LANE_PREFIX")
     known = [lane for command in registry for lane in _lanes_of(command, prefix)]
     if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):
