@@ -23,7 +23,7 @@ from djqueue.running.pauses import KINDS, QUEUE, SCHEDULE
 from djqueue.utils import priority
 from djqueue.words import counted
 
-MESSAGE, LANE, CONSUMER = "message", "lane", "consumer"
+LANE, CONSUMER = "lane", "consumer"
 """Kinds of what is acted on, next to the KINDS of pauses: QUEUE, COMMAND and SCHEDULE."""
 PAGE, TERMINAL = "page", "terminal"
 MOST_ONE_BY_ONE = 500
@@ -78,10 +78,6 @@ class MessageAction(Action):
     parameter: Parameter | None = None
     most: int = MOST_LOOKED_AT
     """How many messages one form changes."""
-
-    @property
-    def kind(self) -> str:
-        return MESSAGE
 
     @property
     def verb(self) -> str:
