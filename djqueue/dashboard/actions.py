@@ -1,33 +1,80 @@
-"""Forms that do something with queues, commands, schedules, lanes and consumers."""
+"""Forms that do something: their action is known and allowed, some are confirmed first, and each is done once."""
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from functools import partial
+from secrets import token_hex
 
-from djqueue.dashboard.forms import confirmation, doing, is_repeated
+from django.contrib import messages as notices
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+
+from djqueue.dashboard import message_actions
+from djqueue.dashboard.forms import Meant, is_repeated
 from djqueue.dashboard.site import Site
-from djqueue.operations.targets import LONGEST_WHY, TARGET_ACTIONS, Given, TargetAction
-from djqueue.wiring import queues as all_queues
+from djqueue.exceptions import QueueError
+from djqueue.messages.failures import text_of
+from djqueue.operations.acting import ACTIONS, PAGE, Action, MessageAction, NamedAction
+from djqueue.operations.outcomes import Outcome
+from djqueue.operations.queues import asking_stores, chosen
+from djqueue.operations.targets import Target
+from djqueue.running.pauses import QUEUE
+
+LONGEST_WHY = 200
+"""Characters of a reason: consumers read it too."""
 
 
-@doing(TARGET_ACTIONS, "this action is not known.")
-def act(site: Site, request: HttpRequest, action: TargetAction) -> HttpResponse | None:
-    values = {name: request.POST.get(name, "") for name in ("name", "queue", "why", "message")}
-    values["why"] = values["why"][:LONGEST_WHY]
-    given = Given(**values, by=request.user.get_username())
-    if action.question is not None and "confirmed" not in request.POST:
-        return _confirmation(site, request, action, action.question(given))
-    _do(site, request, action, given)
-    return None
+def act(site: Site, request: HttpRequest) -> HttpResponse:
+    """Do what a form says, or ask first. It leads back to the page of the form."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    action = ACTIONS.get(request.POST.get("action", ""))
+    if action is None:
+        notices.warning(request, "Nothing was done: choose an action.")
+        return site.back(request)
+    site.demand(request, action.permission)
+    with asking_stores():
+        meant = _meant(request, action)
+        if "confirmed" not in request.POST and (question := meant.question()):
+            return _confirmation(site, request, action, meant, question)
+        if not is_repeated(request, meant.queues):
+            _do(site, request, action.verb, meant)
+    return site.back(request)
 
 
-def _confirmation(site: Site, request: HttpRequest, action: TargetAction, question: str) -> HttpResponse:
-    hidden = [(name, request.POST.get(name, "")) for name in ("action", "name", "queue", "why", "message", "next")]
-    return confirmation(site, request, action, "act", {"question": question, "hidden": hidden})
+def _meant(request: HttpRequest, action: MessageAction | NamedAction) -> Meant:
+    """What a form asks for: messages that it selects, or the one thing that it names."""
+    if isinstance(action, MessageAction):
+        return message_actions.meant(request, action)
+    name, queue, message, why = (request.POST.get(field, "") for field in ("name", "queue", "message", "why"))
+    given = {"message": message, "why": why[:LONGEST_WHY], "by": request.user.get_username()}
+    target = action.find(Target(name=name, queues=[queue] if queue else [], **given))
+    fields = {"action": action.name, "name": target.name, "message": target.message, "why": target.why}
+    repeated = [*fields.items(), *(("queue", alias) for alias in target.queues), ("next", request.POST.get("next", ""))]
+    where = chosen([target.name] if action.kind == QUEUE else target.queues or None)
+    return Meant(target.name, where, partial(action.act, target), partial(action.asked, target, PAGE), repeated)
 
 
-def _do(site: Site, request: HttpRequest, action: TargetAction, given: Given) -> None:
-    if is_repeated(request, [all_queues[alias] for alias in all_queues]):
-        return
-    done = action.do(given)
-    site.done(request, given.name, done.text, done.changed)
+def _confirmation(site: Site, request: HttpRequest, action: Action, meant: Meant, question: str) -> HttpResponse:
+    """The page that asks before an action is done. Its form is sent once."""
+    context = {
+        "question": question,
+        "button": action.title,
+        "destroys": action.destroys,
+        "number": token_hex(16),
+        "hidden": meant.fields,
+        "back": site.origin(request),
+    }
+    return site.show(request, "confirmation", {**context, **meant.details}, "Are you sure?")
+
+
+def _do(site: Site, request: HttpRequest, verb: str, meant: Meant) -> None:
+    """Do what is meant, and note what was done, also if an error ended it in the middle."""
+    outcome = Outcome(verb, [meant.what])
+    try:
+        meant.do(outcome)
+    except QueueError as error:
+        if outcome.count:
+            why = text_of(error.__cause__ or error)
+            site.done(request, meant.what, f"{outcome.said}; then it failed: {why}", outcome.count)
+        raise
+    site.done(request, meant.what, f"{outcome.said}.", outcome.count)

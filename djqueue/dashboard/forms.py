@@ -1,73 +1,40 @@
-"""Forms that do something: their action is known and allowed, some are confirmed first, and each is done once."""
+"""What a form asks for, and that it is done once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from secrets import token_hex
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.contrib import messages as notices
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import HttpRequest
 
 from djqueue.backends.base import BaseQueue
-from djqueue.dashboard.site import Page, Site
-from djqueue.operations.queues import asking_stores
+from djqueue.operations.outcomes import Outcome
 
 KEPT = 3600.0  # seconds
 
 
-class Allowed(Protocol):
-    """An action of a form."""
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """What a form asks for."""
 
-    @property
-    def title(self) -> str: ...
-    @property
-    def permission(self) -> str: ...
-
-
-A = TypeVar("A", bound=Allowed)
-
-
-def doing(
-    actions: Mapping[str, A], refusal: str
-) -> Callable[[Callable[[Site, HttpRequest, A], HttpResponse | None]], Page]:
-    """A page for forms that name one of these actions; it leads back, unless what it wraps returns another answer."""
-
-    def wrapped(do: Callable[[Site, HttpRequest, A], HttpResponse | None]) -> Page:
-        @wraps(do)
-        def act(site: Site, request: HttpRequest) -> HttpResponse:
-            if request.method != "POST":
-                return HttpResponseNotAllowed(["POST"])
-            action = actions.get(request.POST.get("action", ""))
-            if action is None:
-                notices.warning(request, f"Nothing was done: {refusal}")
-                return site.back(request)
-            site.demand(request, action.permission)
-            with asking_stores():
-                return do(site, request, action) or site.back(request)
-
-        return act
-
-    return wrapped
-
-
-def confirmation(
-    site: Site, request: HttpRequest, action: Allowed, address: str, context: Mapping[str, Any]
-) -> HttpResponse:
-    """The page that asks before an action is done. Its form is sent to ``address``, once."""
-    form = {
-        "button": action.title,
-        "is_deletion": action.permission == "remove",
-        "number": token_hex(16),
-        "action_url": site.url(address),
-        "back": site.origin(request),
-    }
-    return site.show(request, "confirmation", {**form, **context}, "Are you sure?")
+    what: str
+    """What it is done to, in words."""
+    queues: Sequence[BaseQueue]
+    """Those whose stores remember that it was done."""
+    do: Callable[[Outcome], None]
+    """Does it, and notes in the outcome what was done."""
+    question: Callable[[], str]
+    """What is asked first; "" for nothing."""
+    fields: Sequence[tuple[str, str]]
+    """What the form of the question repeats."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the question shows beside that."""
 
 
 def is_repeated(request: HttpRequest, queues: Sequence[BaseQueue]) -> bool:
-    """Whether a confirmed form was sent before, of which its user is told."""
+    """Whether a confirmed form was sent before, of which its user is notified."""
     number = request.POST.get("number", "")
     if not number or _is_first(number, queues):
         return False

@@ -11,7 +11,6 @@ from djqueue.dashboard import (
     failed,
     history,
     lanes,
-    message_actions,
     messages,
     overview,
     queues,
@@ -32,7 +31,6 @@ PAGES: dict[str, tuple[str, Page]] = {
     "history": ("history/", history.page),
     "by_command": ("commands/", by_command.page),
     "command": ("commands/one/", by_command.one),
-    "act_on_messages": ("messages/act/", message_actions.act),
     "act": ("act/", actions.act),
 }
 """The name of each, its address, and what serves it."""

@@ -19,6 +19,7 @@ from djqueue.management.tables import report, width_of
 from djqueue.operations.errors import InvalidInput
 from djqueue.operations.outcomes import Outcome
 from djqueue.operations.reports import as_json
+from djqueue.words import printable
 
 PIPE_CLOSED = 128 + signal.SIGPIPE
 """The exit code of a command whose output nobody reads to its end, as of the tools of the system."""
@@ -84,7 +85,7 @@ class OperatorCommand(BaseCommand):
             return super().execute(*args, **options)
         except QueueError as error:
             code = 2 if isinstance(error, InvalidInput | InvalidQueueError) else 1
-            raise CommandError(str(error), returncode=code) from error
+            raise CommandError(printable(str(error)), returncode=code) from error
 
     def paint(self, text: str, role: str) -> str:
         """A text in the colour of a role of Django's palette, if the output is a terminal that shows colours."""
@@ -106,25 +107,27 @@ class OperatorCommand(BaseCommand):
 
     @contextmanager
     def outcome(self, action: str, what: Iterable[str]) -> Iterator[Outcome]:
-        """A block that does an action. With ``--json`` its outcome is written at the end, also if it is an error."""
-        one = Outcome(action, what)
+        """A block that does an action. With ``--json`` its outcome is written at the end, also if it fails, but not for
+        wrong usage."""
+        one, is_usage = Outcome(action, what), False
         try:
             yield one
         except (CommandError, QueueError) as error:
+            is_usage = isinstance(error, InvalidInput)
             one.fail(str(error))
             raise
         finally:
-            if self._is_json:
+            if self._is_json and not is_usage:
                 self.stdout.write(json.dumps(one.as_object()))
 
-    def confirmed(self, what: str, interactive: bool) -> bool:
+    def confirmed(self, question: str, interactive: bool) -> bool:
         """Whether an operator agrees to what is about to be done, if one is to be asked.
 
         Raises CommandError if none can answer.
         """
         if not interactive:
             return True
-        question = f"{what} Type 'yes' to continue, or 'no' to stop here: "
+        question = f"{question} Type 'yes' to continue, or 'no' to stop here: "
         if self._is_json:  # which stays alone on the standard output
             self.stderr.write(question, lambda text: text, ending="")
             self.stderr.flush()

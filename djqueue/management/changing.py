@@ -11,11 +11,12 @@ from django.core.management.base import CommandError
 from djqueue.backends.base import BaseQueue
 from djqueue.management.arguments import add_asking, add_filters, add_json, argument, limit
 from djqueue.management.base import VerbCommand
-from djqueue.operations import acting, paging
-from djqueue.operations.acting import MOVED_ON, Action
+from djqueue.operations import message_changes, paging
+from djqueue.operations.acting import TERMINAL, MessageAction
 from djqueue.operations.failed import call_of
 from djqueue.operations.filters import Filter
 from djqueue.operations.finding import AN_ID, find, find_one, unclear
+from djqueue.operations.message_changes import MOVED_ON
 from djqueue.operations.messages import Message
 from djqueue.operations.outcomes import REFUSED, Outcome
 from djqueue.operations.paging import MOST_LOOKED_AT, Page, Position, Selection
@@ -34,10 +35,8 @@ class MessagesCommand(VerbCommand):
     """How it calls them."""
     moment: str
     """The moment from which ``--older`` and ``--newer`` count."""
-    actions: Mapping[str, Action]
+    actions: Mapping[str, MessageAction]
     """What its verbs do that change messages."""
-    asking: Collection[str]
-    """Of these verbs those that ask before a filter or --all changes messages."""
     refusal: str
     """What is said where a backend cannot 'inspect'."""
     has_seen_all = True
@@ -76,7 +75,7 @@ class MessagesCommand(VerbCommand):
         one.add_argument("ids", nargs="*", metavar="id", help=AN_ID)
         one.add_argument("--all", action="store_true", help="every message in the queues chosen")
         one.add_argument("--dry-run", action="store_true", help="say how many, and leave them as they are")
-        if verb in self.asking:
+        if TERMINAL in self.actions[verb].asks:
             add_asking(one, "a filter or --all changes messages")
         if parameter := self.actions[verb].parameter:
             one.add_argument(f"--{parameter.name}", required=True, metavar=parameter.metavar, help=parameter.help)
@@ -145,22 +144,22 @@ class MessagesCommand(VerbCommand):
                 selection = Selection(queues, states, asked)
                 self._change_selected(action, selection, given, outcome, options.get("interactive", False))
 
-    def unless_asked(self, action: Action) -> Sequence[str]:
+    def unless_asked(self, action: MessageAction) -> Sequence[str]:
         """The states of the messages that a filter or --all selects, if none is given."""
         return action.walked
 
     def _change_known(
-        self, action: Action, queues: Sequence[BaseQueue], given: Mapping[str, Any], outcome: Outcome
+        self, action: MessageAction, queues: Sequence[BaseQueue], given: Mapping[str, Any], outcome: Outcome
     ) -> None:
         found = find(queues, outcome.what, tuple(dict.fromkeys((*self.states, *action.states))))
         messages, left = found.messages, [*found.unclear]
         outcome.what = [*(one.id for one in messages), *left]
-        acting.refuse_misfits(action, messages, outcome)
+        message_changes.refuse_misfits(action, messages, outcome)
         try:
-            missing = acting.change_known(action, queues, messages, given, outcome)
+            missing = message_changes.change_known(action, queues, messages, given, outcome)
         finally:  # even if the store of the next queue is away
             if outcome.count:
-                self.say(f"{number(outcome.count)} {_done(action, outcome)}")
+                self.say(f"{outcome.said}.")
         if left:
             error = unclear(queues, found, self.states)
             for id in left:
@@ -171,30 +170,26 @@ class MessagesCommand(VerbCommand):
             raise CommandError(f"{missing} could not be {action.done}: {MOVED_ON}.")
 
     def _change_selected(
-        self, action: Action, wanted: Selection, given: Mapping[str, Any], outcome: Outcome, interactive: bool
+        self, action: MessageAction, wanted: Selection, given: Mapping[str, Any], outcome: Outcome, interactive: bool
     ) -> None:
         outcome.what = [str(wanted.asked) or f"all that is {' or '.join(wanted.states)}"]
-        counts = acting.counts_of(wanted, given)
+        counts = message_changes.counts_of(wanted, given)
         total = sum(counts.values())
         where = ", ".join(f"{number(count)} in {queue.alias}" for queue, count in counts.items() if count)
         if outcome.dry_run or not total:
             for queue, count in counts.items():
                 outcome.did(count, queue.alias)
+            action.note(outcome)
             none = f"no {self.noun} matches {wanted.asked}" if wanted.asked else ""
-            return self.say(": ".join(filter(None, [f"{number(total)} {_done(action, outcome)}", where or none])))
-        question = f"{counted(total, self.noun)} will be {action.done}: {where}."
-        if not self.confirmed(question, interactive):
+            return self.say(": ".join(filter(None, [outcome.said, where or none])) + ".")
+        if not self.confirmed(f"{action.asked(total)} {where}.", interactive):
             return outcome.fail(REFUSED)
         try:
-            acting.change_selected(action, wanted, counts, given, outcome, self.progress(total))
+            message_changes.change_selected(action, wanted, counts, given, outcome, self.progress(total))
         finally:
             if outcome.count:
-                self.say(f"{number(outcome.count)} {action.done}")
+                self.say(f"{outcome.said}.")
         return None
-
-
-def _done(action: Action, outcome: Outcome) -> str:
-    return f"would be {action.done}" if outcome.dry_run else action.done
 
 
 def _refuse_none_or_both(ids: Collection[str], others: object) -> None:

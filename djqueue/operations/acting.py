@@ -1,28 +1,33 @@
-"""What can be done with messages: one list for all front ends, and one place that does it."""
+"""What operators can do: one list, from which the verbs of the command line and the buttons of the pages come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from typing import Any, NamedTuple, Unpack
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import DELAYED, FAILED
-from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
-from djqueue.operations import messages
-from djqueue.operations.errors import InvalidInput, OperationError
-from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, Message, Telling, failed_queue
+from djqueue.operations import messages, targets
+from djqueue.operations.consumers import forget, quiet, resume_consumer, stop
+from djqueue.operations.errors import InvalidInput
+from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, Telling, failed_queue
 from djqueue.operations.outcomes import Outcome
-from djqueue.operations.paging import MOST_LOOKED_AT, Selection, selected
-from djqueue.operations.queues import asking, chosen
+from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.queues import chosen
 from djqueue.operations.resending import send_copy
+from djqueue.operations.targets import Done, Target
+from djqueue.running.consumers import GONE, QUIET
+from djqueue.running.consumers import RUNNING as ALIVE
+from djqueue.running.pauses import KINDS, QUEUE, SCHEDULE
 from djqueue.utils import priority
+from djqueue.words import counted
 
+LANE, CONSUMER = "lane", "consumer"
+"""Kinds of what is acted on, next to the KINDS of pauses: QUEUE, COMMAND and SCHEDULE."""
+PAGE, TERMINAL = "page", "terminal"
 MOST_ONE_BY_ONE = 500
 """Messages that one form changes, where each takes some statements of its own."""
-MOVED_ON = "they have moved on meanwhile"
 
 
 class Parameter(NamedTuple):
@@ -37,15 +42,30 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """Something that can be done with messages: the verbs of the commands and the buttons of the pages."""
+    """Something that operators can do."""
 
     name: str
+    """Its name in the list, and in a form of a page."""
     title: str
+    """The text of its button."""
     help: str
-    """What the help of its verb says."""
-    done: str
-    """What was done with them, in words."""
+    """What it does, as the help of a command and the title of its button say."""
     permission: str
+    asks: tuple[str, ...] = ()
+    """Where it asks first, if one thing was named: on a PAGE, in a TERMINAL."""
+    unasked: str = ""
+    """Why it does not ask at all."""
+    destroys: bool = False
+    """Whether it takes something away that nothing brings back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageAction(Action):
+    """Something that can be done with messages.
+
+    A page also asks before it is done with all that a filter selects; a terminal asks before that alone.
+    """
+
     states: tuple[str, ...]
     """The states of the messages that it is for."""
     change: Callable[..., int]
@@ -53,11 +73,15 @@ class Action:
     what it did."""
     question: str
     """What is asked before it is done; ``{}`` stands for the messages."""
-    asks: bool = False
-    """Whether a page asks even for one message."""
+    done: str
+    """What was done with them, in words."""
     parameter: Parameter | None = None
     most: int = MOST_LOOKED_AT
     """How many messages one form changes."""
+
+    @property
+    def verb(self) -> str:
+        return self.name
 
     @property
     def walked(self) -> tuple[str, ...]:
@@ -72,6 +96,58 @@ class Action:
             return {self.parameter.name: self.parameter.parse(text)}
         except ValueError as error:
             raise InvalidInput(str(error)) from None
+
+    def asked(self, count: int) -> str:
+        """What is asked before it is done with so many messages."""
+        return self.question.format(counted(count, "message"))
+
+    def note(self, outcome: Outcome) -> None:
+        """Note in an outcome what was done."""
+        done = f"would be {self.done}" if outcome.dry_run else self.done
+        outcome.said = f"{counted(outcome.count, 'message')} {done}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedAction(Action):
+    """Something that can be done with what has a name. Its function records what it did."""
+
+    kind: str
+    """What it acts on: QUEUE, COMMAND, SCHEDULE, LANE or CONSUMER."""
+    verb: str
+    """Its verb in ``--json`` and in the record."""
+    switch: str = ""
+    """The switch of the command that lists its kind, if it is one of its switches."""
+    calls: str = "{}"
+    """How ``--json`` calls what it acts on, by its name."""
+    find: Callable[[Target], Target] = lambda target: target
+    """Finds what is meant, if a name says less than all. Raises QueueError."""
+    question: Callable[[Target], str] | None = None
+    do: Callable[[Target], Done]
+    fits: Callable[[Any], bool] = lambda row: True
+    """Whether it can be done with that which a row of a report is about."""
+    queue_of: Callable[[Any], str] = lambda row: ""
+    """The alias of the only queue in which it is done with that, or "" for all."""
+    is_explained: bool = False
+    """Whether a reason is kept with it."""
+
+    def asked(self, target: Target, where: str) -> str:
+        """What is asked on a PAGE or in a TERMINAL before it is done; "" for nothing."""
+        return self.question(target) if self.question is not None and where in self.asks else ""
+
+    def act(self, target: Target, outcome: Outcome) -> None:
+        """Do it, and note in an outcome what was done."""
+        done, what = self.do(target), self.calls.format(target.name)
+        if done.refused:
+            outcome.refuse(what, done.refused)
+        else:
+            for alias in done.queues or ("",):
+                outcome.did(done.count, alias, [what])
+        if done.message:
+            outcome.more["id"] = done.message
+        outcome.said = done.said
+
+
+# ---- Of messages
 
 
 def _parse_priority(text: str) -> int:
@@ -88,10 +164,10 @@ def _delete_failed(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]
     return messages.in_batches(queue, "remove", ids, failed_queue(queue).remove, told)
 
 
-ACTIONS = {
+OF_MESSAGES = {
     one.name: one
     for one in (
-        Action(
+        MessageAction(
             name="cancel",
             title="Cancel",
             help="cancel what waits, and ask what runs to stop; results and the history say so",
@@ -100,10 +176,11 @@ ACTIONS = {
             states=(*WAITING, RUNNING),
             change=messages.cancel,
             question="Cancel {}?",
-            asks=True,
+            asks=(PAGE, TERMINAL),
+            destroys=True,
             most=MOST_ONE_BY_ONE,
         ),
-        Action(
+        MessageAction(
             name="remove",
             title="Remove",
             help="delete messages without a trace",
@@ -112,9 +189,10 @@ ACTIONS = {
             states=(*WAITING, FAILED),
             change=messages.remove,
             question="Remove {}, without a trace?",
-            asks=True,
+            asks=(PAGE, TERMINAL),
+            destroys=True,
         ),
-        Action(
+        MessageAction(
             name="run-now",
             title="Run now",
             help="let delayed messages be due now",
@@ -123,8 +201,9 @@ ACTIONS = {
             states=(DELAYED,),
             change=messages.run_now,
             question="Run {} now?",
+            asks=(TERMINAL,),
         ),
-        Action(
+        MessageAction(
             name="reprioritise",
             title="Change the priority",
             help="give messages that wait another priority",
@@ -133,10 +212,10 @@ ACTIONS = {
             states=WAITING,
             change=messages.reprioritise,
             question="Change the priority of {}?",
-            asks=True,
+            asks=(PAGE, TERMINAL),
             parameter=PRIORITY,
         ),
-        Action(
+        MessageAction(
             name="requeue",
             title="Retry",
             help="put failed messages back into their queues, with their counts of attempts at zero",
@@ -145,8 +224,9 @@ ACTIONS = {
             states=(FAILED,),
             change=messages.requeue,
             question="Retry {}?",
+            asks=(TERMINAL,),
         ),
-        Action(
+        MessageAction(
             name="move",
             title="Move to another queue",
             help="move messages that wait to another queue, where they are new",
@@ -155,11 +235,11 @@ ACTIONS = {
             states=WAITING,
             change=messages.move,
             question="Move {} to another queue?",
-            asks=True,
+            asks=(PAGE, TERMINAL),
             parameter=TO,
             most=MOST_ONE_BY_ONE,
         ),
-        Action(
+        MessageAction(
             name="send-copy",
             title="Send a copy",
             help="send a copy of failed messages, or of one that is done, as new messages",
@@ -168,7 +248,7 @@ ACTIONS = {
             states=(FAILED, DONE),
             change=send_copy,
             question="Send a copy of {}, as new messages?",
-            asks=True,
+            asks=(PAGE, TERMINAL),
             most=MOST_ONE_BY_ONE,
         ),
     )
@@ -176,94 +256,222 @@ ACTIONS = {
 """By their names."""
 OF_FAILED = {
     "retry": replace(
-        ACTIONS["requeue"],
+        OF_MESSAGES["requeue"],
         name="retry",
         help="put messages back into their queues, with their counts of attempts at zero",
         done="retried",
+        asks=(),
     ),
     "delete": replace(
-        ACTIONS["remove"],
+        OF_MESSAGES["remove"],
         name="delete",
         help="delete messages",
         done="deleted",
         states=(FAILED,),
         change=_delete_failed,
+        question="Delete {}, without a trace?",
     ),
 }
 """The same as ``queue_errors`` names them, for what has failed alone."""
 
-
-def change(action: Action, ids: Mapping[BaseQueue, Iterable[str]], given: Mapping[str, Any], outcome: Outcome) -> None:
-    """Change messages, queue by queue, and count what was done in an outcome, also if it then fails.
-
-    ``given`` is what the function of the action takes beside them: its parameter, ``by``, ``what``, ``progress``.
-    Raises OperationError for a message that cannot be changed, and QueueUnavailable.
-    """
-    for queue, own in ids.items():
-        with asking(queue):
-            try:
-                action.change(queue, own, done=partial(outcome.did, queue=queue.alias), **given)
-            except (InvalidMessage, UnknownCommand, NotSupported, ValueError) as error:
-                text = f"A message of {queue.alias!r} cannot be {action.done}: {error}"
-                raise OperationError(text) from error
+# ---- Of what has a name
 
 
-def change_known(
-    action: Action,
-    queues: Sequence[BaseQueue],
-    found: Sequence[Message],
-    given: Mapping[str, Any],
-    outcome: Outcome,
-) -> int:
-    """Change messages that were found by their ids; how many of them had moved on, which the outcome refuses."""
-    ids = {queue: own for queue in queues if (own := [one.id for one in found if one.queue == queue.alias])}
-    for queue, own in ids.items():
-        if outcome.dry_run:
-            outcome.did(len(own), queue.alias, own)
-        else:
-            change(action, {queue: own}, given, outcome)
-            outcome.did(0, what=own)
-    return len(found) - outcome.count
+UNDONE_BY_RESUME = "it is undone by Resume"
+NAMED = {
+    one.name: one
+    for one in (
+        *(
+            NamedAction(
+                name=f"pause_{kind}",
+                kind=kind,
+                verb="pause",
+                title="Pause",
+                help=f"pause this {kind} for all consumers; what has begun goes on",
+                permission="pause",
+                calls=f"{kind} {{}}",
+                do=targets.pausing(kind),
+                unasked=UNDONE_BY_RESUME,
+                fits=lambda row: not row.pause,
+                is_explained=True,
+            )
+            for kind in KINDS
+        ),
+        *(
+            NamedAction(
+                name=f"resume_{kind}",
+                kind=kind,
+                verb="resume",
+                title="Resume",
+                help=f"let this {kind} go on",
+                permission="pause",
+                calls=f"{kind} {{}}",
+                do=targets.resuming(kind),
+                unasked="it is undone by Pause",
+                fits=lambda row: bool(row.pause),
+                queue_of=lambda row: row.pause.queue,
+            )
+            for kind in KINDS
+        ),
+        NamedAction(
+            name="purge",
+            kind=QUEUE,
+            verb="purge",
+            title="Purge",
+            help="delete all that waits",
+            permission="remove",
+            do=targets.purging_of(failed=False),
+            question=targets.question_of_purge(failed=False),
+            asks=(PAGE, TERMINAL),
+            destroys=True,
+        ),
+        NamedAction(
+            name="purge_failed",
+            kind=QUEUE,
+            verb="purge",
+            title="Purge failed",
+            help="delete all that has failed",
+            permission="remove",
+            do=targets.purging_of(failed=True),
+            question=targets.question_of_purge(failed=True),
+            asks=(PAGE, TERMINAL),
+            destroys=True,
+        ),
+        NamedAction(
+            name="run_schedule",
+            kind=SCHEDULE,
+            verb="run schedule",
+            switch="run",
+            title="Run now",
+            help="send its call now, beside its ticks",
+            permission="run",
+            do=targets.run_schedule,
+            question=lambda target: f"Enqueue the call of {target.name} now?",
+            asks=(PAGE,),
+        ),
+        NamedAction(
+            name="remove_schedule",
+            kind=SCHEDULE,
+            verb="remove schedule",
+            switch="remove",
+            title="Remove",
+            help="remove a schedule that was made at run time",
+            permission="edit_schedules",
+            do=targets.remove_schedule,
+            question=lambda target: f"Remove the schedule {target.name}?",
+            asks=(PAGE,),
+            fits=lambda row: bool(row.made),
+            destroys=True,
+        ),
+        NamedAction(
+            name="pause_lane",
+            kind=LANE,
+            verb="pause",
+            switch="pause",
+            title="Pause",
+            help="let no further message of this lane run; those that run go on",
+            permission="pause",
+            calls="lane {}",
+            find=targets.lane_to_pause,
+            do=targets.pause_lane,
+            unasked=UNDONE_BY_RESUME,
+            fits=lambda row: not row.can_be_resumed,
+            queue_of=lambda row: row.queue,
+            is_explained=True,
+        ),
+        NamedAction(
+            name="resume_lane",
+            kind=LANE,
+            verb="resume",
+            switch="resume",
+            title="Resume",
+            help="let this lane go on, which is paused or held for a time",
+            permission="pause",
+            calls="lane {}",
+            find=targets.lane_to_resume,
+            do=targets.resume_lane,
+            unasked="it is undone by Pause",
+            fits=lambda row: bool(row.can_be_resumed),
+            queue_of=lambda row: row.queue,
+        ),
+        NamedAction(
+            name="skip_lane",
+            kind=LANE,
+            verb="skip",
+            switch="skip",
+            title="Skip",
+            help="cancel the first message of this lane, and let the lane go on; it asks first",
+            permission="remove",
+            calls="lane {}",
+            find=targets.lane_to_skip_in,
+            do=targets.skip_lane,
+            question=targets.question_of_skip,
+            asks=(PAGE, TERMINAL),
+            fits=lambda row: bool(row.can_be_skipped),
+            queue_of=lambda row: row.queue,
+            destroys=True,
+        ),
+        NamedAction(
+            name="quiet",
+            kind=CONSUMER,
+            verb="quiet",
+            switch="quiet",
+            title="Quiet",
+            help="have it claim nothing more; what it runs goes on",
+            permission="pause",
+            find=targets.whole,
+            do=targets.ordering(quiet, "claims nothing more"),
+            unasked=UNDONE_BY_RESUME,
+            fits=lambda row: row.state == ALIVE,
+        ),
+        NamedAction(
+            name="resume_consumer",
+            kind=CONSUMER,
+            verb="resume",
+            switch="resume",
+            title="Resume",
+            help="have a quiet one claim again",
+            permission="pause",
+            find=targets.whole,
+            do=targets.ordering(resume_consumer, "claims again"),
+            unasked="it is undone by Quiet",
+            fits=lambda row: row.state == QUIET,
+        ),
+        NamedAction(
+            name="stop",
+            kind=CONSUMER,
+            verb="stop",
+            switch="stop",
+            title="Stop",
+            help="have it stop",
+            permission="pause",
+            find=targets.whole,
+            do=targets.ordering(stop, "stops"),
+            question=targets.question_of_stop,
+            asks=(PAGE,),
+            fits=lambda row: row.state in (ALIVE, QUIET),
+            destroys=True,
+        ),
+        NamedAction(
+            name="forget",
+            kind=CONSUMER,
+            verb="forget",
+            switch="forget",
+            title="Forget",
+            help="show one that is gone no more",
+            permission="pause",
+            find=targets.whole,
+            do=targets.ordering(forget, "is not shown any more"),
+            unasked="it is gone, and one that comes back is shown again",
+            fits=lambda row: row.state == GONE,
+        ),
+    )
+}
+"""By their names. A page asks before more than a terminal: a wrong click is made more easily than a wrong line."""
+ACTIONS: Mapping[str, MessageAction | NamedAction] = {**OF_MESSAGES, **NAMED}
+"""All that a page does, by name."""
 
 
-def refuse_misfits(action: Action, found: Sequence[Message], outcome: Outcome) -> None:
-    """Raises OperationError if some messages are in a state that an action is not for."""
-    for one in found:
-        if one.state not in action.states:
-            outcome.refuse(one.id, f"it is {one.state}")
-    if outcome.refused:
-        told = "\n".join(f"{one.what} {one.why.removeprefix('it ')}" for one in outcome.refused)
-        outcome.fail("others were refused, so nothing is done")
-        raise OperationError(f"{action.name} is for messages that are {' or '.join(action.states)}:\n{told}")
-
-
-def ids_of(wanted: Selection, given: Mapping[str, Any]) -> Iterator[str]:
-    """The ids of all messages that are selected, without those that have the priority that they are to get."""
-    but = given.get("priority")
-    return (one.id for one in selected(wanted) if but is None or one.priority != but)
-
-
-def counts_of(wanted: Selection, given: Mapping[str, Any]) -> dict[BaseQueue, int]:
-    """How many messages of each queue are selected. Where they are moved to, they stay. Raises InvalidInput."""
-    try:
-        queues = messages.without_target(wanted.queues, given["to"]) if "to" in given else wanted.queues
-    except ValueError as error:
-        raise InvalidInput(str(error)) from None
-    return {queue: sum(1 for _ in ids_of(wanted._replace(queues=[queue]), given)) for queue in queues}
-
-
-def change_selected(
-    action: Action,
-    wanted: Selection,
-    counts: Mapping[BaseQueue, int],
-    given: Mapping[str, Any],
-    outcome: Outcome,
-    progress: Callable[[int], object],
-) -> None:
-    """Change as many of the selected messages of each queue as were counted: later ones were not agreed to."""
-    seen = 0
-    for queue, count in counts.items():
-        ids = islice(ids_of(wanted._replace(queues=[queue]), given), count)
-        told = {"what": outcome.what[0], "progress": lambda done, before=seen: progress(before + done)}
-        change(action, {queue: ids}, {**given, **told}, outcome)
-        seen += count
+def named(kind: str) -> list[NamedAction]:
+    """What can be done with what has a name and is of a kind."""
+    return [one for one in NAMED.values() if one.kind == kind]

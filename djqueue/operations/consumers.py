@@ -163,6 +163,11 @@ def _order(order: str, name: str, by: str) -> str:
     return one.name
 
 
+def whole_name(part: str) -> str:
+    """The name of the consumer that :func:`quiet` would order. Raises QueueError if there is none."""
+    return _found(part)[0].name
+
+
 def named(part: str, known: Iterable[ConsumerRecord]) -> str:
     """The name of the consumer that has this name, or alone this part of it. Raises QueueError if none has."""
     names = [one.name for one in known]

@@ -17,8 +17,9 @@ from djqueue.exceptions import InvalidMessage, NoResult, StoreError, UnknownComm
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate
 from djqueue.messages.failures import errors_of, is_put_off, text_of
 from djqueue.operations.actions import Action, actions
-from djqueue.operations.lanes import GATHERS, RETRY, first_in, why_scheduled
+from djqueue.operations.lanes import GATHERS, RETRY, first_in, records, why_scheduled
 from djqueue.operations.messages import RUNNING, Message, find_message
+from djqueue.operations.paging import MOST_LOOKED_AT
 from djqueue.operations.unknown import Note, lacking, note_of, patience, renamed
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -34,7 +35,7 @@ from djqueue.utils import plain
 from djqueue.wiring import queues as all_queues
 from djqueue.words import SHORT_ID, age, duration, moment, number
 
-MOST_LANES, MOST_BLOCKED = 500, 10
+MOST_BLOCKED = 10
 """Lanes of a queue that are looked at, and that are named, of those that do not move."""
 UNKNOWN, WAITS = "unknown", "waits"
 
@@ -404,18 +405,20 @@ def explain_queue(queue: BaseQueue) -> Explanation:
     """Why a queue does not move: what stops it as a whole, which lanes are blocked, and what its consumers do."""
     seen = Surroundings(queue)
     waits = seen.stats.ready + (seen.stats.delayed or 0)
-    reasons = [*seen.stops(), *_blocked_lanes(seen)]
+    lanes = [*islice(records(queue), MOST_LOOKED_AT)] if "lanes" in queue.features else []
+    reasons = [*seen.stops(), *_blocked_lanes(seen, lanes)]
     reasons += [] if reasons else [_movement(seen)]
+    if len(lanes) == MOST_LOOKED_AT:
+        last = reasons.pop()
+        capped = f"The first {number(MOST_LOOKED_AT)} lanes by name were looked at."
+        reasons.append(Reason(last.kind, f"{last.text} {capped}", last.advice, last.until))
     if seen.stats.failed:
         text = f"{_messages(seen.stats.failed, 'has', 'have')} failed."
         reasons.append(Reason("failed", text, f"queue_errors summary -q {queue.alias}."))
     return Explanation(queue.alias, queue.alias, "", WAITS if waits else "empty", tuple(reasons))
 
 
-def _blocked_lanes(seen: Surroundings) -> Iterator[Reason]:
-    if "lanes" not in seen.queue.features:
-        return
-    lanes = seen.queue.lanes(MOST_LANES)
+def _blocked_lanes(seen: Surroundings, lanes: Sequence[LaneRecord]) -> Iterator[Reason]:
     held = (one for one in lanes if one.paused_reason or (one.waiting and one.state in (LANE_SCHEDULED, LANE_CLOSED)))
     for lane in islice(held, MOST_BLOCKED):
         reason = _held(seen, lane, seen.first_of(lane.name), "")

@@ -9,22 +9,25 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
+from djqueue import conf
 from djqueue.backends.base import PAGE, BaseQueue
 from djqueue.backends.entries import Entry, LaneRecord, Record
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate
 from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import record
 from djqueue.operations.errors import InvalidInput
+from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.queues import asking
 from djqueue.operations.reports import Kind, column, report_row
 from djqueue.operations.unknown import note_of
+from djqueue.registry import Runnable, registry
 from djqueue.results import Cancelled, Result
+from djqueue.utils import nearest
 
 EMPTY, PAUSED, BUSY = "empty", "paused", "busy"
 BY_HAND = "paused by hand"
 RETRY, GATHERS, THROTTLED = "retry", "gathers", "throttled"
 """Why a lane with messages is scheduled."""
-MOST_LANES = 1_000
-"""Lanes of a queue that are looked at to find one."""
 
 
 class Lane(NamedTuple):
@@ -165,6 +168,60 @@ def skip_lane(queue: BaseQueue, name: str, id: str, by: str = "") -> bool:
     queue.resume_lane(name)
     record(queue, "skip", f"message {id} of lane {name}", 1, by)
     return True
+
+
+# ---- Which can be paused
+
+
+def problem_of(queue: BaseQueue, name: str) -> str:
+    """Why no call can be waiting in a lane of this name, or come to wait in it; "" if one can."""
+    with asking(queue):
+        if queue.lane(name) is not None:
+            return ""
+        lanes = [lane.name for lane in islice(records(queue), MOST_LOOKED_AT)]
+    prefix = conf.get("QUEUE_LANE_PREFIX")
+    known = [lane for command in registry for lane in _lanes_of(command, prefix)]
+    if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):
+        return ""
+    own, (_, colon, key) = name.removeprefix(prefix), name.partition(":")
+    command = registry.get(own)
+    if command is not None and command.policy.plan is not None:
+        parent = "".join(f", or {lane} for all of them" for lane in _lanes_of(command, prefix)[1:] if lane[-1] != ":")
+        return f"Calls of {command.name} wait in a lane for each key: give {name}:KEY{parent}."
+    laneless = {f"{command.name}{colon}{key}": command.name for command in registry if command.policy.plan is None}
+    meant = own if own in laneless else _meant(name, [*lanes, *(_with_key(lane, key) for lane in known), *laneless])
+    if meant in laneless:
+        typo = "" if meant == own or meant.endswith(f".{own}") else f"There is no {name}. "
+        return f"{typo}Calls of {laneless[meant]} wait in no lane: to be able to pause them, give it concurrency=1000."
+    return f"No lane and no command has the name {name}{f'; did you mean {meant}?' if meant else '.'}"
+
+
+def _with_key(lane: str, key: str = "") -> str:
+    """A whole name: what ends with a colon goes on with a key."""
+    return f"{lane}{key or 'KEY'}" if lane.endswith(":") else lane
+
+
+def _lanes_of(command: Runnable, prefix: str) -> list[str]:
+    """The names of the lanes in which calls of a command wait; one that ends with a colon goes on with a key."""
+    plan = command.policy.plan
+    if plan is None:
+        return []
+    own = prefix + command.name
+    lanes = [own] if plan.key is None else [f"{own}:"]
+    if plan.parent_gate is not None and plan.shared:
+        lanes.append(f"{prefix}throttle:{plan.shared}{':' if plan.each else ''}")
+    elif plan.parent_gate is not None:
+        lanes.append(f"{own}*")
+    return lanes
+
+
+def _meant(name: str, known: list[str]) -> str | None:
+    """The name that was probably meant: one that ends like this, or is like it."""
+    ends = [one for one in known if one.endswith(f".{name}") or one.partition(":")[0].endswith(f".{name}")]
+    return ends[0] if ends else nearest(name, known)
+
+
+# ---- What is shown of them
 
 
 def _lines(queue: BaseQueue) -> set[str]:

@@ -26,6 +26,8 @@ class Outcome:
         """To how many it was done."""
         self.queues: dict[str, int] = {}
         """The same by the alias of the queue, where that is known."""
+        self.said = ""
+        """What was done so far, in words, without the end of the sentence."""
         self.refused: list[Refused] = []
         self.dry_run = False
         """Whether it was only counted."""

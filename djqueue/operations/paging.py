@@ -19,7 +19,7 @@ from djqueue.words import SHORT_ID
 
 SIZE = 50
 MOST_LOOKED_AT = 5_000
-"""Messages that are looked at to find what was asked for; a front end says so where that was not all."""
+"""Messages that are looked at to find what was asked for, and lanes of a queue. Where that was not all, it is said."""
 CHUNK = 500
 
 

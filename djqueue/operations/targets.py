@@ -1,170 +1,239 @@
-"""What can be done with queues, commands, schedules, lanes and consumers: one list for all front ends."""
+"""What has a name and can be acted on: queues, commands, schedules, lanes and consumers.
+
+For each action here is what it does; some have a search for what is meant, and a question.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import Entry
 from djqueue.operations import lanes, purging
-from djqueue.operations.consumers import consumers, forget, quiet, resume_consumer, stop
-from djqueue.operations.errors import OperationError
+from djqueue.operations.consumers import consumers, whole_name
+from djqueue.operations.errors import InvalidInput, OperationError
 from djqueue.operations.pausing import pause, resume
+from djqueue.operations.queues import asking, chosen, with_feature
 from djqueue.operations.schedules import remove, run_now
-from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE
 from djqueue.wiring import queues as all_queues
-from djqueue.words import counted
+from djqueue.words import count, counted
 
-LONGEST_WHY = 200
+NO_LANES = "There are no lanes to look at in {}: its backend has none of its own."
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What is meant, and what is said of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What an action is done to, and what is said of it."""
 
     name: str
     """Of the command, schedule, lane or consumer; for a queue its alias."""
-    queue: str = ""
-    """The alias of the queue that is meant; "" for all."""
-    why: str = ""
-    """At most :data:`LONGEST_WHY` characters: consumers read it, too."""
-    by: str = ""
-    """Who does it; the user of this process by default."""
+    queues: Sequence[str] = ()
+    """The aliases of the queues that are meant; all if there are none."""
     message: str = ""
     """The id of the message that is meant; "" for none."""
+    why: str = ""
+    seconds: float | None = None
+    """After which a pause ends by itself."""
+    force: bool = False
+    """Whether a name that is not known is paused too."""
+    by: str = ""
+    """Who does it; the user of this process by default."""
 
 
-class Done(NamedTuple):
-    """What was done."""
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done to a target."""
 
-    text: str
-    changed: int = 1
-    """0 if there was nothing to do."""
-
-
-class TargetAction(NamedTuple):
-    """Something that can be done with something that has a name."""
-
-    title: str
-    permission: str
-    do: Callable[[Given], Done]
-    question: Callable[[Given], str] | None = None
-    """What is asked before it is done."""
+    said: str
+    """What was done, in words; the end of the sentence is that of who says it."""
+    count: int = 1
+    queues: Sequence[str] = ()
+    """The aliases of the queues in which it was done, if it was done in some alone."""
+    refused: str = ""
+    """Why there was nothing to do."""
+    message: str = ""
+    """The id of the message that it was about."""
 
 
-def _pause(kind: str) -> Callable[[Given], Done]:
-    def do(given: Given) -> Done:
-        queue = given.queue or None if kind != QUEUE else None
-        is_new = pause(kind, given.name, queue, why=given.why, by=given.by)
-        return Done(f"The {kind} {given.name} is paused." if is_new else f"The {kind} {given.name} was paused before.")
-
-    return do
+def _is(kind: str, name: str, words: str, refused: bool = False, queues: Sequence[str] = ()) -> Done:
+    where = f" in {', '.join(queues)}" if queues else ""
+    return Done(f"The {kind} {name}{where} {words}", int(not refused), queues, f"it {words}" if refused else "")
 
 
-def _resume(kind: str) -> Callable[[Given], Done]:
-    def do(given: Given) -> Done:
-        was = resume(kind, given.name, given.queue or None if kind != QUEUE else None, by=given.by)
-        return Done(f"The {kind} {given.name} is resumed." if was else f"The {kind} {given.name} was not paused.", was)
-
-    return do
+# ---- Pauses
 
 
-def _purge(failed: bool) -> Callable[[Given], Done]:
-    def do(given: Given) -> Done:
-        count = purging.purge(all_queues[given.name], failed, given.by)
-        what = "failed messages" if failed else "waiting messages"
-        return Done(f"About {counted(count, 'message')} deleted: the {what} of {given.name}.", count)
+def pausing(kind: str) -> Callable[[Target], Done]:
+    def do(target: Target) -> Done:
+        queue = target.queues[0] if target.queues else None
+        how: dict[str, Any] = {"for_": target.seconds, "force": target.force}
+        is_new = pause(kind, target.name, queue, why=target.why, by=target.by, **how)
+        return _is(kind, target.name, "is paused" if is_new else "was paused already", not is_new)
 
     return do
 
 
-def _question_of_purge(failed: bool) -> Callable[[Given], str]:
-    def question(given: Given) -> str:
-        count = purging.count(all_queues[given.name], failed)
+def resuming(kind: str) -> Callable[[Target], Done]:
+    def do(target: Target) -> Done:
+        was_paused = resume(kind, target.name, target.queues[0] if target.queues else None, by=target.by)
+        return _is(kind, target.name, "is resumed" if was_paused else "was not paused", not was_paused)
+
+    return do
+
+
+# ---- Queues
+
+
+def purging_of(failed: bool) -> Callable[[Target], Done]:
+    def do(target: Target) -> Done:
+        queue = all_queues[target.name]
+        with asking(queue):
+            deleted = purging.purge(queue, failed, target.by)
+        what = f"{'had failed' if failed else 'waited'} in {target.name}"
+        text = f"Deleted about {counted(deleted, 'message')} that {what}" if deleted else f"Nothing {what}"
+        return Done(text, deleted, [target.name])
+
+    return do
+
+
+def question_of_purge(failed: bool) -> Callable[[Target], str]:
+    def question(target: Target) -> str:
+        queue = all_queues[target.name]
+        with asking(queue):
+            there, capped = purging.count(queue, failed), queue.stats().capped
+        messages = "1 message" if there == 1 else f"{count(there, capped)} messages"
         what = "that failed in" if failed else "that wait in"
-        return f"Delete about {counted(count, 'message')} {what} {given.name}, without a trace?"
+        return f"Delete about {messages} {what} {target.name}, without a trace?"
 
     return question
 
 
-ORDERS: Mapping[str, tuple[Callable[[str, str], str], str]] = {
-    "quiet": (quiet, "claims nothing more"),
-    "resume": (resume_consumer, "claims again"),
-    "stop": (stop, "stops"),
-    "forget": (forget, "is not shown any more"),
-}
-"""What each order to a consumer calls with its name and who gives it, and what is said when it was given."""
+# ---- Consumers
 
 
-def _order(name: str) -> Callable[[Given], Done]:
-    give, said = ORDERS[name]
-
-    def do(given: Given) -> Done:
-        return Done(f"Consumer {give(given.name, given.by)} {said}.")
-
-    return do
+def whole(target: Target) -> Target:
+    """The consumer of this name, or that alone has this part of it."""
+    return replace(target, name=whole_name(target.name))
 
 
-def _question_of_stop(given: Given) -> str:
-    running = sum(one.busy for one in consumers() if one.name == given.name)
-    return f"Stop the consumer {given.name}, which runs {counted(running, 'message')}?"
+def ordering(give: Callable[[str, str], str], words: str) -> Callable[[Target], Done]:
+    return lambda target: _is("consumer", give(target.name, target.by), words)
 
 
-def _pause_lane(given: Given) -> Done:
-    queue = all_queues[given.queue]
-    if queue.lane(given.name) is None:
-        raise OperationError(f"There is no lane {given.name!r} in {given.queue}, or nothing is in it any more.")
-    is_new = lanes.pause_lane(queue, given.name, given.why, given.by)
-    return Done(f"The lane {given.name} is paused." if is_new else f"The lane {given.name} was paused before.", is_new)
+def question_of_stop(target: Target) -> str:
+    running = sum(one.busy for one in consumers() if one.name == target.name)
+    return f"Stop the consumer {target.name}, which runs {counted(running, 'message')}?"
 
 
-def _resume_lane(given: Given) -> Done:
-    was = lanes.resume_lane(all_queues[given.queue], given.name, given.by)
-    return Done(f"The lane {given.name} is resumed." if was else f"The lane {given.name} was not held.", was)
+# ---- Lanes
 
 
-def _skip_lane(given: Given) -> Done:
-    if not lanes.skip_lane(all_queues[given.queue], given.name, given.message, given.by):
-        return Done(f"Message {given.message} is not the first of the lane {given.name} any more.", 0)
-    return Done(f"Message {given.message} is cancelled, and the lane {given.name} goes on.")
+def lane_to_pause(target: Target) -> Target:
+    """The lane of this name in the only queue that can be meant, if a call can come to wait in it."""
+    queues = _queues_of(target)
+    if len(queues) > 1:
+        raise InvalidInput("Say in which queue it is to be paused: -q ALIAS.")
+    problem = "" if target.force else lanes.problem_of(queues[0], target.name)
+    if problem:
+        raise OperationError(f"{problem} Nothing is paused; queue_lanes --pause --force pauses a lane of any name.")
+    return _in(target, queues)
 
 
-def _question_of_skip(given: Given) -> str:
-    lane = all_queues[given.queue].lane(given.name)
+def pause_lane(target: Target) -> Done:
+    queues = _queues_of(target)
+    with asking(queues[0]):
+        is_new = lanes.pause_lane(queues[0], target.name, target.why, target.by)
+    return _is("lane", target.name, "is paused" if is_new else "was paused already", not is_new, target.queues)
+
+
+def lane_to_resume(target: Target) -> Target:
+    """The lane of this name in the queue in which it is held, or where that is not known, in each."""
+    queues = _queues_of(target)
+    held = [queue for queue in queues if len(queues) > 1 and _is_held(queue, target.name)]
+    if len(held) > 1:
+        where = ", ".join(queue.alias for queue in held)
+        raise InvalidInput(f"The lane {target.name} is held in {where}: say where to resume it, -q ALIAS.")
+    return _in(target, held or queues)
+
+
+def resume_lane(target: Target) -> Done:
+    resumed = [queue.alias for queue in _queues_of(target) if _resume_in(queue, target)]
+    if not resumed:
+        text = "is neither paused nor held for a time: queue_lanes shows which are."
+        raise OperationError(f"The lane {target.name} {text}")
+    return _is("lane", target.name, "is resumed", queues=resumed)
+
+
+def lane_to_skip_in(target: Target) -> Target:
+    """The lane of this name in the only queue in which messages wait in it, and the first of these."""
+    queues = _queues_of(target)
+    if target.message and len(queues) == 1:
+        return target
+    heads = {queue: head.id for queue in queues if (head := _head_of(queue, target.name)) is not None}
+    if not heads:
+        raise OperationError(f"No message waits in the lane {target.name}.")
+    if len(heads) > 1:
+        raise InvalidInput(f"Say in which queue {target.name} is: -q ALIAS.")
+    [(queue, id)] = heads.items()
+    return replace(_in(target, [queue]), message=id)
+
+
+def question_of_skip(target: Target) -> str:
+    [queue] = _queues_of(target)
+    with asking(queue):
+        lane = queue.lane(target.name)
     behind = max(0, lane.waiting - 1) if lane is not None else 0
     return (
-        f"Cancel message {given.message}, the first of the lane {given.name}, for good, and let the lane go on "
+        f"Cancel message {target.message}, the first of the lane {target.name}, for good, and let the lane go on "
         f"with the {counted(behind, 'message')} behind it?"
     )
 
 
-def _run_schedule(given: Given) -> Done:
-    result = run_now(given.name, given.by)
-    return Done(f"The call of {given.name} was enqueued: message {result.id}.")
+def skip_lane(target: Target) -> Done:
+    [queue] = _queues_of(target)
+    with asking(queue):
+        was_first = lanes.skip_lane(queue, target.name, target.message, target.by)
+    if not was_first:
+        raise OperationError(f"Message {target.message} is not the first of the lane {target.name} any more.")
+    text = f"Message {target.message} is cancelled, and the lane {target.name} goes on"
+    return Done(text, queues=target.queues, message=target.message)
 
 
-def _remove_schedule(given: Given) -> Done:
-    removed = remove(given.name, given.by)
-    return Done(f"The schedule {given.name} is removed." if removed else f"There is no schedule {given.name}.", removed)
+def _queues_of(target: Target) -> list[BaseQueue]:
+    return with_feature(chosen(target.queues or None), "lanes", NO_LANES, asked_for=bool(target.queues))[0]
 
 
-TARGET_ACTIONS = {
-    **{f"pause_{kind}": TargetAction("Pause", "pause", _pause(kind)) for kind in (QUEUE, COMMAND, SCHEDULE)},
-    **{f"resume_{kind}": TargetAction("Resume", "pause", _resume(kind)) for kind in (QUEUE, COMMAND, SCHEDULE)},
-    "pause_lane": TargetAction("Pause", "pause", _pause_lane),
-    "resume_lane": TargetAction("Resume", "pause", _resume_lane),
-    "skip_lane": TargetAction("Skip", "remove", _skip_lane, _question_of_skip),
-    "purge": TargetAction("Purge", "remove", _purge(False), _question_of_purge(False)),
-    "purge_failed": TargetAction("Purge", "remove", _purge(True), _question_of_purge(True)),
-    "quiet": TargetAction("Quiet", "pause", _order("quiet")),
-    "resume_consumer": TargetAction("Resume", "pause", _order("resume")),
-    "stop": TargetAction("Stop", "pause", _order("stop"), _question_of_stop),
-    "forget": TargetAction("Forget", "pause", _order("forget")),
-    "run_schedule": TargetAction(
-        "Run now", "run", _run_schedule, lambda given: f"Enqueue the call of {given.name} now?"
-    ),
-    "remove_schedule": TargetAction(
-        "Remove", "edit_schedules", _remove_schedule, lambda given: f"Remove the schedule {given.name}?"
-    ),
-}
-"""By their names."""
+def _in(target: Target, queues: Sequence[BaseQueue]) -> Target:
+    return replace(target, queues=[queue.alias for queue in queues])
+
+
+def _is_held(queue: BaseQueue, name: str) -> bool:
+    with asking(queue):
+        return lanes.is_held(queue, name)
+
+
+def _resume_in(queue: BaseQueue, target: Target) -> bool:
+    with asking(queue):
+        return lanes.resume_lane(queue, target.name, target.by)
+
+
+def _head_of(queue: BaseQueue, name: str) -> Entry | None:
+    with asking(queue):
+        return lanes.head_of(queue, name)
+
+
+# ---- Schedules
+
+
+def run_schedule(target: Target) -> Done:
+    result = run_now(target.name, target.by)
+    text = f"The call of {target.name} is in the queue {result.queue_name}: message {result.id}"
+    return Done(text, queues=[result.queue_name], message=result.id)
+
+
+def remove_schedule(target: Target) -> Done:
+    if not remove(target.name, target.by):
+        raise OperationError(f"There is no schedule {target.name!r} that was made at run time.")
+    return _is("schedule", target.name, "is removed")

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 
 from djqueue import words
 from djqueue.dashboard import rendering
+from djqueue.operations import acting
 from djqueue.operations.reports import NUMBERS
 from djqueue.running.consumers import ConsumerRecord
 
@@ -46,6 +47,19 @@ def _actions(context: Context, template: str, row: Any) -> SafeString | str:
         return ""
     with context.push(row=row):
         return SafeString(context.template.engine.get_template(template).render(context).strip())
+
+
+@register.inclusion_tag("djqueue/dashboard/_acts.html", takes_context=True)
+def acts(context: Context, kind: str, row: Any) -> dict[str, Any]:
+    """The buttons for what the user may do with what a row is about."""
+    fitting = [one for one in acting.named(kind) if context["may"][one.permission] and one.fits(row)]
+    return {"acts": [(one, one.queue_of(row)) for one in fitting], "row": row, "here": context["here"]}
+
+
+@register.filter
+def action(name: str) -> acting.Action:
+    """The action of this name."""
+    return acting.ACTIONS[name]
 
 
 @register.simple_tag(takes_context=True)

@@ -305,7 +305,7 @@ def changes(queue) -> Iterator[tuple[str, Callable[[], object]]]:
 
     def submit(action: str, **query: str) -> str:
         said = {"which": "all", "action": action, "confirmed": "1", **query}
-        assert browser.post(f"{ROOT}messages/act/", said).status_code == 302, action
+        assert browser.post(f"{ROOT}act/", said).status_code == 302, action
         return ""
 
     for action, query in (("requeue", {"state": "failed"}), ("cancel", {}), ("remove", {"state": "ready"})):

@@ -42,7 +42,8 @@ def failed(order: int = 1) -> str:
 def heartbeat(queue: BaseQueue, name: str, age: float = 0.0, **facts) -> ConsumerRecord:
     """What a consumer wrote of itself some seconds ago."""
     store = queue.store.shared
-    known = {"host": "web-1", "pid": 42, "queues": (queue.base_name,), "threads": 4, "at": store.now() - age}
+    at = store.now() - age
+    known = {"host": "web-1", "pid": 42, "queues": (queue.base_name,), "threads": 4, "at": at, "started": at - 5.0}
     record = ConsumerRecord(name=name, **{**known, **facts})
     consumers.enter(store, name)
     consumers.write(store, record)

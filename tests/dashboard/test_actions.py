@@ -8,7 +8,8 @@ from django.contrib.admin.models import LogEntry
 
 from djqueue import operations, queues, schedules
 from djqueue.backends.entries import READY, Entry
-from djqueue.dashboard import actions, message_actions
+from djqueue.dashboard.actions import LONGEST_WHY
+from djqueue.operations.acting import ACTIONS
 from djqueue.operations.messages import find_message
 from djqueue.running import consumers
 from djqueue.running.pauses import QUEUE
@@ -19,15 +20,15 @@ from tests.support.consumer import fail_at_the_third_cancel
 from tests.support.markup import faults
 
 pytestmark = pytest.mark.backends("memory", database=True)
+ACT = f"{ROOT}act/"
 STORES = pytest.mark.backends("memory", "sqlite", "redis", database=True)
-MESSAGES, OTHERS = "messages/act/", "act/"
 
 
-def post(browser, path: str, **fields) -> str:
+def post(browser, **fields) -> str:
     """Send a form, and that of the confirmation if one is asked for; what the user is told."""
-    page = browser.post(ROOT + path, {"next": f"{ROOT}queues/", **fields})
+    page = browser.post(ACT, {"next": f"{ROOT}queues/", **fields})
     if page.status_code == 200:
-        page = browser.post(ROOT + path, form_in(page))
+        page = browser.post(ACT, form_in(page))
     assert (page.status_code, page["Location"]) == (302, f"{ROOT}queues/"), page
     return told(browser)
 
@@ -75,10 +76,10 @@ def test_each_action_on_messages(queue, boss):
     )
     for name, id, more, state, text in acts:
         fields = {"action": name, "message": value(id), "confirmed": "yes", **more}
-        assert post(boss, MESSAGES, **fields) == text
+        assert post(boss, **fields) == text
         assert state_of(id) == state, name
         if name != "reprioritise":
-            assert "moved on meanwhile" in post(boss, MESSAGES, **fields), "a second click does no harm"
+            assert "moved on meanwhile" in post(boss, **fields), "a second click does no harm"
     assert find_message(queue, three).priority == 7 and state_of(four, "other") == READY
     assert logged() == [text for *_, text in acts]
     done = [(action.by, action.count) for action in operations.actions()]
@@ -88,12 +89,12 @@ def test_each_action_on_messages(queue, boss):
 @STORES
 def test_removing_asks_first(queue, boss):
     ids = [waiting() for _ in range(3)]
-    page = boss.post(ROOT + MESSAGES, {"action": "remove", "message": [value(id) for id in ids[:2]]})
+    page = boss.post(ACT, {"action": "remove", "message": [value(id) for id in ids[:2]]})
     assert "Remove 2 messages, without a trace?" in page.content.decode() and faults(page.content.decode()) == []
     assert [state_of(id) for id in ids] == [READY] * 3 and logged() == []
     form = form_in(page)
-    boss.post(ROOT + MESSAGES, form)
-    boss.post(ROOT + MESSAGES, form)
+    boss.post(ACT, form)
+    boss.post(ACT, form)
     assert "That was done already." in told(boss)
     assert [state_of(id) for id in ids] == [None, None, READY] and logged() == ["2 messages removed."]
 
@@ -102,7 +103,7 @@ def test_what_was_done_before_an_action_fails_is_logged(queue, boss, monkeypatch
     ids = [waiting() for _ in range(3)]
     fail_at_the_third_cancel(queue, monkeypatch)
     form = {"action": "cancel", "message": [value(id) for id in ids], "confirmed": "yes"}
-    assert boss.post(ROOT + MESSAGES, form).status_code == 503
+    assert boss.post(ACT, form).status_code == 503
     assert logged() == ["2 messages cancelled or asked to stop; then it failed: nobody there"]
     assert [(one.action, one.count) for one in operations.actions()] == [("cancel", 2)]
 
@@ -111,10 +112,10 @@ def test_what_was_done_before_an_action_fails_is_logged(queue, boss, monkeypatch
 def test_all_that_a_filter_selects(queue, boss):
     ids = [failed(1), failed(3), failed(5)]
     fields = {"action": "requeue", "which": "all", "reason": "answer</b> for", "state": "failed"}
-    page = boss.post(ROOT + MESSAGES, fields)
+    page = boss.post(ACT, fields)
     assert "Retry 3 messages?" in page.content.decode() and "text of the error answer" in page.content.decode()
     assert [state_of(id) for id in ids] == ["failed"] * 3
-    assert post(boss, MESSAGES, **fields) == "3 messages requeued."
+    assert post(boss, **fields) == "3 messages requeued."
     assert [state_of(id) for id in ids] == [READY] * 3
     [action] = operations.actions()
     assert (action.action, action.count, action.what) == (
@@ -141,7 +142,7 @@ def test_all_that_a_filter_selects(queue, boss):
 def test_wrong_forms_are_answered_in_words(queue, boss, fields, text):
     id = waiting()
     more = {"message": value(id)} if "confirmed" in fields else {}
-    assert text in post(boss, MESSAGES, **more, **fields)
+    assert text in post(boss, **more, **fields)
     assert state_of(id) == READY and logged() == []
 
 
@@ -151,21 +152,21 @@ def test_wrong_forms_are_answered_in_words(queue, boss, fields, text):
 @STORES
 def test_queues_are_paused_resumed_and_purged(queue, boss):
     pause = {"action": "pause_queue", "name": "default", "why": "the bank is closed"}
-    assert post(boss, OTHERS, **pause) == "The queue default is paused."
-    assert "was paused before" in post(boss, OTHERS, **pause)
+    assert post(boss, **pause) == "The queue default is paused."
+    assert "was paused already" in post(boss, **pause)
     [one] = operations.pauses()
     assert (one.kind, one.name, one.by, one.why) == (QUEUE, "default", "boss", "the bank is closed")
     assert "the bank is closed" in boss.get(f"{ROOT}queues/").content.decode()
     resume = {"action": "resume_queue", "name": "default"}
-    assert post(boss, OTHERS, **resume) == "The queue default is resumed."
-    assert "was not paused" in post(boss, OTHERS, **resume) and operations.pauses() == []
+    assert post(boss, **resume) == "The queue default is resumed."
+    assert "was not paused" in post(boss, **resume) and operations.pauses() == []
     failed(1)
     waiting(), waiting(delay=60)
-    page = boss.post(ROOT + OTHERS, {"action": "purge", "name": "default"})
+    page = boss.post(ACT, {"action": "purge", "name": "default"})
     assert "Delete about 2 messages that wait in default" in page.content.decode() and len(queue) == 2
-    assert "About 2 messages deleted" in post(boss, OTHERS, action="purge", name="default")
-    assert "About 1 message deleted" in post(boss, OTHERS, action="purge_failed", name="default")
-    assert len(queue) == len(queue.failed) == 0 and len(logged()) == 5
+    assert "Deleted about 2 messages that waited" in post(boss, action="purge", name="default")
+    assert "Deleted about 1 message that had failed" in post(boss, action="purge_failed", name="default")
+    assert len(queue) == len(queue.failed) == 0 and len(logged()) == 4
 
 
 @STORES
@@ -175,10 +176,10 @@ def test_orders_to_consumers(queue, boss):
     [shared] = shared_stores([queue])
     said = {"quiet": "claims nothing more", "resume_consumer": "claims again", "stop": "stops"}
     for (action, words), order in zip(said.items(), ("quiet", "resume", "stop"), strict=True):
-        assert f"web-1:42:beef {words}." in post(boss, OTHERS, action=action, name="web-1:42:beef")
+        assert f"web-1:42:beef {words}." in post(boss, action=action, name="web-1:42:beef")
         assert consumers.order_of(shared.store.get(consumers.order_key_of("web-1:42:beef"))).order == order
-    assert "hears nothing" in post(boss, OTHERS, action="stop", name="web-2:43:dead")
-    assert "is not shown any more" in post(boss, OTHERS, action="forget", name="web-2:43:dead")
+    assert "hears nothing" in post(boss, action="stop", name="web-2:43:dead")
+    assert "is not shown any more" in post(boss, action="forget", name="web-2:43:dead")
     assert [one.name for one in operations.consumers()] == ["web-1:42:beef"] and len(logged()) == 4
 
 
@@ -186,21 +187,21 @@ def test_lanes_commands_and_schedules(queue, boss):
     book.enqueue("acc-1")
     [lane] = queue.lanes()
     name, command = lane.name, send_receipt.name
-    assert post(boss, OTHERS, action="pause_lane", name=name, queue="default", why="audit").endswith("is paused.")
+    assert post(boss, action="pause_lane", name=name, queue="default", why="audit").endswith("is paused.")
     assert queue.lane(name).paused_reason == "audit"
-    assert post(boss, OTHERS, action="resume_lane", name=name, queue="default").endswith("is resumed.")
+    assert post(boss, action="resume_lane", name=name, queue="default").endswith("is resumed.")
     assert not queue.lane(name).paused_reason
     schedules.add("hourly", send_receipt, args=("ann@example.com", 2), every=3600)
     for kind, given in (("command", command), ("schedule", "hourly")):
-        assert post(boss, OTHERS, action=f"pause_{kind}", name=given) == f"The {kind} {given} is paused."
+        assert post(boss, action=f"pause_{kind}", name=given) == f"The {kind} {given} is paused."
         assert [(one.kind, one.name) for one in operations.pauses()] == [(kind, given)]
-        assert post(boss, OTHERS, action=f"resume_{kind}", name=given) == f"The {kind} {given} is resumed."
-    assert "was enqueued: message" in post(boss, OTHERS, action="run_schedule", name="hourly")
-    assert post(boss, OTHERS, action="remove_schedule", name="hourly") == "The schedule hourly is removed."
+        assert post(boss, action=f"resume_{kind}", name=given) == f"The {kind} {given} is resumed."
+    assert "is in the queue default: message" in post(boss, action="run_schedule", name="hourly")
+    assert post(boss, action="remove_schedule", name="hourly") == "The schedule hourly is removed."
     assert schedules.list() == [] and len(logged()) == len(operations.actions()) == 8
-    assert "There is no command" in post(boss, OTHERS, action="pause_command", name="nothing")
+    assert "There is no command" in post(boss, action="pause_command", name="nothing")
     for strange in ("nothing", ""):
-        assert "There is no lane" in post(boss, OTHERS, action="pause_lane", name=strange, queue="default")
+        assert "No lane and no command has the name" in post(boss, action="pause_lane", name=strange, queue="default")
 
 
 @STORES
@@ -212,26 +213,26 @@ def test_the_first_message_of_a_blocked_lane_is_skipped_once(queue, boss):
     page = boss.get(f"{ROOT}lanes/").content.decode()
     assert faults(page) == [] and "Skip…" in page and first in page
     form = {"action": "skip_lane", "name": lane.name, "queue": "default", "message": first}
-    asked = boss.post(ROOT + OTHERS, form)
+    asked = boss.post(ACT, form)
     assert "for good, and let the lane go on with the 2 messages behind it?" in asked.content.decode()
-    assert post(boss, OTHERS, **form) == f"Message {first} is cancelled, and the lane {lane.name} goes on."
-    assert "is not the first" in post(boss, OTHERS, **form), "a second click skips no other"
+    assert post(boss, **form) == f"Message {first} is cancelled, and the lane {lane.name} goes on."
+    assert "is not the first" in post(boss, **form), "a second click skips no other"
     assert (state_of(first), logged()) == (None, [f"Message {first} is cancelled, and the lane {lane.name} goes on."])
     assert [lease.entry.id for lease in queue.claim(2)] == [second, third]
     assert [(one.action, one.by) for one in operations.actions()] == [("skip", "boss")]
 
 
 def test_a_form_that_the_page_does_not_have_stores_nothing_long_and_leads_nowhere_else(queue, boss):
-    post(boss, OTHERS, action="pause_queue", name="default", why="x" * 100_000)
-    assert len(operations.pauses()[0].why) == actions.LONGEST_WHY
+    post(boss, action="pause_queue", name="default", why="x" * 100_000)
+    assert len(operations.pauses()[0].why) == LONGEST_WHY
     form = {"action": "remove", "message": value(waiting()), "next": "javascript:alert(1)"}
-    page = boss.post(ROOT + MESSAGES, form).content.decode().partition('class="djq-confirm"')[2]
+    page = boss.post(ACT, form).content.decode().partition('class="djq-confirm"')[2]
     assert re.findall(r'<a href="([^"]*)"', page)[0] == ROOT
 
 
 def test_what_is_logged_of_an_action_can_be_stored(queue, boss):
     queue.put([Entry(b"", "half-\udcff\0")])
-    assert "1 message" in post(boss, MESSAGES, action="remove", message=value("half-\udcff\0"))
+    assert "1 message" in post(boss, action="remove", message=value("half-\udcff\0"))
     assert logged() == ["1 message removed."] and LogEntry.objects.get().object_repr == "message half-??"
 
 
@@ -240,32 +241,27 @@ def test_what_is_logged_of_an_action_can_be_stored(queue, boss):
 
 def test_every_action_needs_its_permission(queue, db):
     """Of a user who may view, and one thing beside that."""
-    tables = ((MESSAGES, message_actions.ACTIONS), (OTHERS, actions.TARGET_ACTIONS))
-    acts = [(path, name, one.permission) for path, table in tables for name, one in table.items()]
-    assert {permission for _, _, permission in acts} == {"retry", "remove", "pause", "run", "edit_schedules"}
+    needed = {name: one.permission for name, one in ACTIONS.items()}
+    assert {*needed.values()} == {"retry", "remove", "pause", "run", "edit_schedules"}
     for permission in ("retry", "remove", "pause", "run", "edit_schedules"):
         browser = log_in("view_dashboard", permission, name=permission)
-        answers = {
-            (path, name): browser.post(ROOT + path, {"action": name, "confirmed": "yes"}).status_code == 302
-            for path, name, _ in acts
-        }
-        assert answers == {(path, name): needed == permission for path, name, needed in acts}
+        answers = {name: browser.post(ACT, {"action": name, "confirmed": "yes"}).status_code == 302 for name in ACTIONS}
+        assert answers == {name: one == permission for name, one in needed.items()}
 
 
 def test_an_action_without_the_permission_to_view_is_refused(queue, db):
     browser = log_in("pause")
-    assert browser.post(ROOT + OTHERS, {"action": "pause_queue", "name": "default"}).status_code == 403
+    assert browser.post(ACT, {"action": "pause_queue", "name": "default"}).status_code == 403
     assert operations.pauses() == []
 
 
 def test_actions_are_posts_with_a_token_and_lead_back_into_the_dashboard(queue, db):
     strict = log_in(superuser=True, name="strict", enforce_csrf_checks=True)
     browser = log_in(superuser=True)
-    for path in (MESSAGES, OTHERS):
-        assert browser.get(ROOT + path).status_code == 405
-        assert strict.post(ROOT + path, {"action": "pause_queue", "name": "default"}).status_code == 403
+    assert browser.get(ACT).status_code == 405
+    assert strict.post(ACT, {"action": "pause_queue", "name": "default"}).status_code == 403
     for there in ("https://elsewhere.example.com/", "//elsewhere.example.com", "/admin/", "javascript:alert(1)"):
-        assert browser.post(ROOT + OTHERS, {"action": "", "next": there})["Location"] == ROOT
+        assert browser.post(ACT, {"action": "", "next": there})["Location"] == ROOT
     assert operations.pauses() == []
 
 
@@ -273,4 +269,4 @@ def test_what_runs_can_be_asked_to_stop(queue, boss):
     id = waiting()
     queue.claim(1)
     assert state_of(id) == "running"
-    assert "1 message" in post(boss, MESSAGES, action="cancel", message=value(id))
+    assert "1 message" in post(boss, action="cancel", message=value(id))

@@ -114,11 +114,11 @@ def click_on_queues(window: Window):
     assert operations.pauses() == []
     window.press("Purge…", "default")
     window.confirm("Purge", "Delete about 2 messages that wait in default")
-    window.told("About 2 messages deleted: the waiting messages of default.")
+    window.told("Deleted about 2 messages that waited in default.")
     assert (len(queues["default"]), len(queues["default"].failed)) == (0, 1)
     window.press("Purge failed…", "default")
-    window.confirm("Purge", "Delete about 1 message that failed in default")
-    window.told("About 1 message deleted: the failed messages of default.")
+    window.confirm("Purge failed", "Delete about 1 message that failed in default")
+    window.told("Deleted about 1 message that had failed in default.")
     assert len(queues["default"].failed) == 0
 
 
@@ -127,14 +127,14 @@ def click_on_lanes(window: Window):
     [lane] = queues["default"].lanes()
     window.show("lanes/", NARROW)
     pause(window, "acc-1", "an audit")
-    window.told(f"The lane {lane.name} is paused.")
+    window.told(f"The lane {lane.name} in default is paused.")
     assert queues["default"].lane(lane.name).paused_reason == "an audit"
     window.press("Resume", "acc-1")
-    window.told(f"The lane {lane.name} is resumed.")
+    window.told(f"The lane {lane.name} in default is resumed.")
     assert not queues["default"].lane(lane.name).paused_reason
     first, second = queues["default"].peek_lane(lane.name, 2)[0].entry.id, book.enqueue("acc-1").id
     pause(window, "acc-1", "its balance is not 0")
-    window.told(f"The lane {lane.name} is paused.")
+    window.told(f"The lane {lane.name} in default is paused.")
     window.press("Skip…", "acc-1")
     window.confirm("Skip", f"Cancel message {first}, the first of the lane {lane.name}, for good")
     window.told(f"Message {first} is cancelled, and the lane {lane.name} goes on.")
@@ -169,7 +169,9 @@ def click_on_schedules(window: Window):
     window.show("schedules/", NARROW)
     window.press("Run now…", "hourly")
     window.confirm("Run now", "Enqueue the call of hourly now?")
-    window.until("return /The call of hourly was enqueued/.test(document.querySelector('.messagelist')?.textContent)")
+    window.until(
+        "return /The call of hourly is in the queue default/.test(document.querySelector('.messagelist')?.textContent)"
+    )
     assert len(queues["default"]) == 1
     window.press("Remove…", "hourly")
     window.confirm("Remove", "Remove the schedule hourly?")
@@ -188,19 +190,19 @@ def click_on_consumers(window: Window):
 
     window.show("consumers/", NARROW)
     window.press("Quiet", name)
-    window.told(f"Consumer {name} claims nothing more.")
+    window.told(f"The consumer {name} claims nothing more.")
     assert order() == consumers.QUIET
     heartbeat(queues["default"], name, state=consumers.QUIET)
     window.show("consumers/", NARROW)
     window.press("Resume", name)
-    window.told(f"Consumer {name} claims again.")
+    window.told(f"The consumer {name} claims again.")
     assert order() == consumers.RESUME
     window.press("Stop…", name)
     window.confirm("Stop", f"Stop the consumer {name}")
-    window.told(f"Consumer {name} stops.")
+    window.told(f"The consumer {name} stops.")
     assert order() == consumers.STOP
     window.press("Forget", dead)
-    window.told(f"Consumer {dead} is not shown any more.")
+    window.told(f"The consumer {dead} is not shown any more.")
     assert [one.name for one in operations.consumers()] == [name]
 
 

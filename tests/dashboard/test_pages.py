@@ -13,6 +13,7 @@ from djqueue import Throttle, queue_command, queues
 from djqueue.backends.entries import Entry
 from djqueue.messages.envelope import new_id
 from djqueue.models import Dashboard
+from djqueue.operations import explain_queue
 from djqueue.running.result_store import Progress, report_progress
 from tests.backends.contract.toy import ToyQueue
 from tests.dashboard.calls import book, failed, fill, new_key, send_receipt
@@ -212,6 +213,16 @@ def test_a_lane_says_what_it_waits_for(queue, boss):
     assert "retry of its first message" in text_of(page) and "throttled" in text_of(page)
     assert first in page
     assert asked not in page
+
+
+def test_it_says_that_not_all_lanes_were_looked_at(queue, boss, monkeypatch):
+    for module in ("djqueue.dashboard.lanes", "djqueue.operations.explaining"):
+        monkeypatch.setattr(f"{module}.MOST_LOOKED_AT", 2)
+    ring.enqueue("acc-1")
+    assert "looked at" not in text_of(get(boss, "lanes/")) + explain_queue(queue).reasons[-1].text
+    ring.enqueue("acc-2")
+    assert "Of default the first 2 lanes by name were looked at." in text_of(get(boss, "lanes/"))
+    assert explain_queue(queue).reasons[-1].text.endswith(" The first 2 lanes by name were looked at.")
 
 
 def test_the_history_is_filtered(queue, boss):

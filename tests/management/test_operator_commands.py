@@ -304,7 +304,7 @@ def test_errors_of_some_queues_and_up_to_a_limit(queue):
 def test_no_errors_are_good_news(queue):
     assert run("queue_errors", "list") == "There are no failed messages.\n"
     assert run_json("queue_errors", "list") == []
-    assert run("queue_errors", "retry", "--all") == "0 retried\n"
+    assert run("queue_errors", "retry", "--all") == "0 messages retried.\n"
 
 
 def test_an_error_is_shown_with_its_traceback(queue):
@@ -326,7 +326,7 @@ def test_what_a_stranger_sent_does_not_reach_the_terminal(queue):
 def test_errors_are_retried_by_their_ids_with_counts_afresh(queue):
     kill(queue, "a", "b")
     kill(queues["mail"], "c")
-    assert run("queue_errors", "retry", "c", "a", "a") == "2 retried\n"
+    assert run("queue_errors", "retry", "c", "a", "a") == "2 messages retried.\n"
     assert [one["id"] for one in run_json("queue_errors", "list")] == ["b"]
     [lease] = queue.claim(10)
     assert (lease.entry.id, lease.entry.attempts, lease.entry.failures) == ("a", 1, 0)
@@ -335,7 +335,7 @@ def test_errors_are_retried_by_their_ids_with_counts_afresh(queue):
 
 def test_errors_are_deleted_by_their_ids(queue):
     kill(queue, "a", "b")
-    assert run("queue_errors", "delete", "b") == "1 deleted\n"
+    assert run("queue_errors", "delete", "b") == "1 message deleted.\n"
     assert [one["id"] for one in run_json("queue_errors", "list")] == ["a"]
     assert len(queue) == 0
 
@@ -362,7 +362,7 @@ def test_a_retry_ends_even_if_everything_dies_again(queue, monkeypatch, which):
         return count
 
     monkeypatch.setattr(type(queue), "requeue", requeue_and_fail)
-    assert run("queue_errors", "retry", *which) == "5 retried\n"
+    assert run("queue_errors", "retry", *which) == "5 messages retried.\n"
     assert len(queue.failed) == 5
 
 
@@ -372,7 +372,7 @@ def test_an_unknown_id_is_an_error_after_the_others_are_done(queue, verb):
     ids = ["nope"] if verb == "show" else ["nope", "a"]
     out = io.StringIO()
     error = failure("queue_errors", verb, *ids, out=out)
-    assert out.getvalue() == {"retry": "1 retried\n", "delete": "1 deleted\n"}.get(verb, "")
+    assert out.getvalue() == {"retry": "1 message retried.\n", "delete": "1 message deleted.\n"}.get(verb, "")
     assert "nope" in str(error) and "'default', 'mail'" in str(error) and error.returncode == 1
     assert len(queue.failed) == (1 if verb == "show" else 0)
 
@@ -463,7 +463,7 @@ def test_what_was_done_is_told_even_if_the_next_store_is_away(settings, monkeypa
     monkeypatch.setattr(queues["mail"], "requeue", away)
     out = io.StringIO()
     assert "nobody there" in str(failure("queue_errors", "retry", "--all", out=out))
-    assert out.getvalue() == "1 retried\n"
+    assert out.getvalue() == "1 message retried.\n"
 
 
 # ---- some of the errors
@@ -509,8 +509,10 @@ def test_errors_are_picked_by_when_they_died(queue):
     kill(queue, "a", "b")
     assert [one["id"] for one in run_json("queue_errors", "list", "--newer", "1h", "--older", "0s")] == ["a", "b"]
     assert run_json("queue_errors", "list", "--older", "1h") == []
-    assert run("queue_errors", "delete", "--older", "4w") == "0 deleted: no failed message matches --older 4w\n"
-    assert run("queue_errors", "delete", "--newer", "4w", "--no-input") == "2 deleted\n"
+    assert (
+        run("queue_errors", "delete", "--older", "4w") == "0 messages deleted: no failed message matches --older 4w.\n"
+    )
+    assert run("queue_errors", "delete", "--newer", "4w", "--no-input") == "2 messages deleted.\n"
 
 
 @pytest.mark.backends("memory")
@@ -545,12 +547,12 @@ def test_an_empty_text_picks_nothing_by_accident(toy, filter):
 def test_errors_of_a_filter_are_retried(queue):
     kill(queue, "charge", "send")
     kill(queues["mail"], "charge", words="no stamps")
-    assert run("queue_errors", "retry", "--command", "charge", "-q", "default") == "1 retried\n"
+    assert run("queue_errors", "retry", "--command", "charge", "-q", "default") == "1 message retried.\n"
     assert (len(queue), len(queue.failed), len(queues["mail"].failed)) == (1, 1, 1)
-    assert run("queue_errors", "retry", "--exception", "ValueError", "--all") == "2 retried\n"
+    assert run("queue_errors", "retry", "--exception", "ValueError", "--all") == "2 messages retried.\n"
     assert (len(queue), len(queue.failed), len(queues["mail"])) == (2, 0, 1)
     told = run("queue_errors", "retry", "--exception", "ValueError", "--reason", "x")
-    assert told == "0 retried: no failed message matches --exception 'ValueError', --reason 'x'\n"
+    assert told == "0 messages retried: no failed message matches --exception 'ValueError', --reason 'x'.\n"
 
 
 def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
@@ -560,8 +562,8 @@ def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answers.pop())
     asked, answers = [], ["yes", "no"]
     assert run("queue_errors", "delete", "--command", "*_") == "Nothing is changed.\n"
-    assert asked[0].startswith("5 failed messages will be deleted: 5 in default. Type 'yes'")
-    assert run("queue_errors", "delete", "--command", "*_") == "5 deleted\n"
+    assert asked[0].startswith("Delete 5 messages, without a trace? 5 in default. Type 'yes'")
+    assert run("queue_errors", "delete", "--command", "*_") == "5 messages deleted.\n"
     assert [one["id"] for one in run_json("queue_errors", "list")] == list("abcde")
     assert len(queue) == 0
 
@@ -570,9 +572,9 @@ def test_errors_of_a_filter_are_deleted(queue, monkeypatch):
 def test_a_dry_run_says_how_many_and_leaves_them(queue, verb):
     kill(queue, "a", "b", "c")
     done = {"retry": "retried", "delete": "deleted"}[verb]
-    assert run("queue_errors", verb, "--dry-run", "--all") == f"3 would be {done}: 3 in default\n"
-    assert run("queue_errors", verb, "--dry-run", "--command", "a") == f"1 would be {done}: 1 in default\n"
-    assert run("queue_errors", verb, "--dry-run", "a", "b") == f"2 would be {done}\n"
+    assert run("queue_errors", verb, "--dry-run", "--all") == f"3 messages would be {done}: 3 in default.\n"
+    assert run("queue_errors", verb, "--dry-run", "--command", "a") == f"1 message would be {done}: 1 in default.\n"
+    assert run("queue_errors", verb, "--dry-run", "a", "b") == f"2 messages would be {done}.\n"
     assert "nope" in str(failure("queue_errors", verb, "--dry-run", "nope"))
     assert (len(queue), len(queue.failed)) == (0, 3)
 
@@ -634,7 +636,7 @@ def test_df25_an_error_is_replayed_by_its_id_with_its_attempts_afresh(queue):
     paid.clear()
     handle = pay(5, to="ann")
     Consumer(threads=1, periodic=False, drain=True).run()
-    assert run("queue_errors", "retry", handle.id) == "1 retried\n"
+    assert run("queue_errors", "retry", handle.id) == "1 message retried.\n"
     entry = queue.find(handle.id).entry
     assert (entry.attempts, entry.failures, entry.lost) == (0, 0, 0)
     Consumer(threads=1, periodic=False, drain=True).run()
@@ -717,5 +719,5 @@ def test_exit_codes_as_the_shell_sees_them(site):
     assert site.start("queue_errors", "retry", "nope").wait() == 1
     assert site.start("queue_errors", "retry").wait() == 2
     assert site.start("queue_errors", "paint").wait() == 2
-    assert "1 deleted" in site.run("queue_errors", "delete", "--all", "--no-input")
+    assert "1 message deleted." in site.run("queue_errors", "delete", "--all", "--no-input")
     assert json.loads(site.run("queue_stats", "--json"))[0]["failed"] == 0

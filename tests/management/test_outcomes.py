@@ -113,7 +113,7 @@ def test_pauses_and_purges(queue):
 def test_orders_schedules_and_calls(queue):
     heartbeat(queue, "web-1:42:beef")
     assert done("queue_consumers", "--quiet", "web-1") == ("quiet", ["web-1:42:beef"], 1, {}, [])
-    assert told("queue_consumers", "--forget", "web-1")[0]["refused"][0]["what"] == "web-1"
+    assert told("queue_consumers", "--forget", "web-1")[0]["refused"][0]["what"] == "web-1:42:beef"
     found, _ = told("queue_schedules", "--run", nightly.name)
     assert (found["action"], found["count"], queue.find(found["id"]) is not None) == ("run schedule", 1, True)
     assert told("queue_schedules", "--remove", "nothing")[1].returncode == 1

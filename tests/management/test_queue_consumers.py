@@ -97,10 +97,10 @@ class TestConsumers:
     def test_an_order_is_given_by_a_part_of_the_name(self, queue):
         consumer(queue, "web-1:42:beef")
         consumer(queue, "web-2:43:cafe", ago=60)
-        assert run("queue_consumers", "--quiet", "web-1") == "web-1:42:beef claims nothing more"
-        assert run("queue_consumers", "--resume", "web-1") == "web-1:42:beef claims again"
-        assert run("queue_consumers", "--stop", "web-1:42:beef") == "web-1:42:beef stops"
-        assert run("queue_consumers", "--forget", "web-2") == "web-2:43:cafe is not shown any more"
+        assert run("queue_consumers", "--quiet", "web-1") == "The consumer web-1:42:beef claims nothing more."
+        assert run("queue_consumers", "--resume", "web-1") == "The consumer web-1:42:beef claims again."
+        assert run("queue_consumers", "--stop", "web-1:42:beef") == "The consumer web-1:42:beef stops."
+        assert run("queue_consumers", "--forget", "web-2") == "The consumer web-2:43:cafe is not shown any more."
         assert len(run("queue_consumers").splitlines()) == 2
 
     def test_a_name_that_is_none_or_stands_for_several_is_refused(self, queue):
@@ -121,11 +121,11 @@ class TestPauses:
     def test_what_is_paused_is_listed_until_it_is_resumed(self, queue):
         assert run("queue_pause") == "Nothing is paused. queue_lanes shows lanes that are."
         assert run("queue_pause", "mail", "default", "--reason", "no stamps").splitlines() == [
-            "Queue mail is paused",
-            "Queue default is paused",
+            "The queue mail is paused.",
+            "The queue default is paused.",
         ]
-        assert run("queue_pause", "mail", "--for", "30m") == "Queue mail was paused already"
-        assert run("queue_pause", "--command", charge.name, "-q", "mail") == f"Command {charge.name} is paused"
+        assert run("queue_pause", "mail", "--for", "30m") == "The queue mail was paused already."
+        assert run("queue_pause", "--command", charge.name, "-q", "mail") == f"The command {charge.name} is paused."
         head, *lines = run("queue_pause").splitlines()
         assert head.split() == ["paused", "name", "queue", "by", "since", "until", "why"]
         assert ["mail" in line for line in lines] == [True, False, True]
@@ -134,8 +134,8 @@ class TestPauses:
             ("queue", "default", "no stamps"),
             ("command", charge.name, None),
         ]
-        assert run("queue_resume", "mail") == "Queue mail is resumed"
-        assert run("queue_resume", "mail") == "Queue mail was not paused"
+        assert run("queue_resume", "mail") == "The queue mail is resumed."
+        assert run("queue_resume", "mail") == "The queue mail was not paused."
         assert len(run("queue_resume", "--all").splitlines()) == 2
         assert operations.pauses() == []
 

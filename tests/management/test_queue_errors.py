@@ -120,8 +120,8 @@ def test_an_id_may_be_cut_to_what_tells_it_from_others(queue):
     ids = [line.split()[0] for line in run("queue_errors", "list").splitlines()[1:]]
     assert ids == [one[-8:], two[-8:], three[-8:]]
     assert all(f"id        {two}\n" in run("queue_errors", "show", part) for part in (two[-8:], two[-8:-2]))
-    assert run("queue_errors", "retry", ids[0], three[:-1]) == "2 retried\n"
-    assert run("queue_errors", "delete", "--dry-run", two[:31]) == "1 would be deleted\n"
+    assert run("queue_errors", "retry", ids[0], three[:-1]) == "2 messages retried.\n"
+    assert run("queue_errors", "delete", "--dry-run", two[:31]) == "1 message would be deleted.\n"
     assert [(one.action, one.count) for one in actions(limit=1)] == [("requeue", 2)]
     assert run("queue_errors", "list", "--full-ids").splitlines()[1].split()[0] == two
     assert run_json("queue_errors", "list")[0]["id"] == two

@@ -13,6 +13,7 @@ from tests.management.test_operator_commands import TOY, failure, run, run_json
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "postgres")
 ORDERED = Gate(ordered=True).written()
+PAUSED = "The lane ship:7 in default is paused.\n"
 THROTTLED = Gate(windows=(Window(1, 3600.0),)).written()
 
 
@@ -108,10 +109,10 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
 
 def test_a_lane_is_paused_and_resumed(queue):
     put(queue, "ship:7", "s1")
-    assert run("queue_lanes", "--pause", "ship:7", "--reason", "no paper") == "ship:7 is paused\n"
+    assert run("queue_lanes", "--pause", "ship:7", "--reason", "no paper") == PAUSED
     assert queue.lane("ship:7").paused_reason == "no paper"
     assert queue.claim(1) == []
-    assert run("queue_lanes", "--resume", "ship:7") == "ship:7 is resumed in 'default'\n"
+    assert run("queue_lanes", "--resume", "ship:7") == "The lane ship:7 in default is resumed.\n"
     assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
     assert "neither paused nor held" in str(failure("queue_lanes", "--resume", "ship:7"))
 
@@ -122,8 +123,9 @@ def test_the_first_message_of_a_lane_is_skipped(queue, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answers.pop())
     asked, answers = [], ["yes", "no"]
     assert run("queue_lanes", "--skip", "ship:7") == "Nothing is changed.\n"
-    assert asked[0].startswith("s1, the first message of ship:7, will be cancelled, and the lane goes on. Type")
-    assert run("queue_lanes", "--skip", "ship:7") == "s1 is cancelled, and ship:7 goes on\n"
+    question = "Cancel message s1, the first of the lane ship:7, for good, and let the lane go on with the 1 message"
+    assert asked[0].startswith(question)
+    assert run("queue_lanes", "--skip", "ship:7") == "Message s1 is cancelled, and the lane ship:7 goes on.\n"
     assert [lease.entry.id for lease in queue.claim(2)] == ["s2"]
     told = failure("queue_lanes", "--skip", "ship:7", "--no-input")
     assert str(told) == "No message waits in the lane ship:7."
@@ -131,9 +133,9 @@ def test_the_first_message_of_a_lane_is_skipped(queue, monkeypatch):
 
 def test_queue_pause_and_queue_resume_do_the_same(queue):
     put(queue, "ship:7", "s1")
-    assert run("queue_pause", "--lane", "ship:7", "-q", "default", "--reason", "no paper") == "ship:7 is paused\n"
+    assert run("queue_pause", "--lane", "ship:7", "-q", "default", "--reason", "no paper") == PAUSED
     assert queue.lane("ship:7").paused_reason == "no paper"
-    assert run("queue_resume", "--lane", "ship:7") == "ship:7 is resumed in 'default'\n"
+    assert run("queue_resume", "--lane", "ship:7") == "The lane ship:7 in default is resumed.\n"
     assert "did you mean ship:7?" in str(failure("queue_pause", "--lane", "shp:7"))
     for wrong, text in ((["--for", "1m"], "leave out --for"), (["mail"], "stands alone")):
         error = failure("queue_pause", "--lane", "ship:7", *wrong)
@@ -168,7 +170,7 @@ def test_a_name_that_is_none_is_not_paused_unless_that_is_forced(queue):
     def refused(name):
         error = failure("queue_lanes", "--pause", name)
         assert error.returncode == 1 and queue.lane(name) is None
-        return str(error).partition(" Nothing is paused; --force pauses")[0]
+        return str(error).partition(" Nothing is paused; queue_lanes --pause --force pauses")[0]
 
     assert refused("app.pakc:7") == "No lane and no command has the name app.pakc:7; did you mean app.pack:7?"
     assert refused("pack:7") == "No lane and no command has the name pack:7; did you mean app.pack:7?"
@@ -184,8 +186,9 @@ def test_a_name_that_is_none_is_not_paused_unless_that_is_forced(queue):
     typo = free.name[:-1]
     assert refused(typo).startswith(f"There is no {typo}. Calls of {free.name} wait in no lane: ")
     for name in (tidy.name, f"{ship.name}:7", f"{ship.name}*", "app.pack:7"):
-        assert run("queue_lanes", "--pause", name) == f"{name} is paused\n"
-    assert run("queue_lanes", "--pause", "app.pakc:7", "--force") == "app.pakc:7 is paused\n"
+        assert run("queue_lanes", "--pause", name) == f"The lane {name} in default is paused.\n"
+    forced = run("queue_lanes", "--pause", "app.pakc:7", "--force")
+    assert forced == "The lane app.pakc:7 in default is paused.\n"
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -226,7 +229,7 @@ def test_which_queue_must_be_said_where_there_are_several(backend, settings):
     run("queue_lanes", "-q", "slow", "--pause", "a")
     assert run("queue_lanes").splitlines()[1].split()[:3] == ["a", "slow", "paused"]
     assert (queues["default"].lane("a"), queues["slow"].lane("a").paused_reason) == (None, "paused by hand")
-    assert run("queue_lanes", "--resume", "a") == "a is resumed in 'slow'\n"
+    assert run("queue_lanes", "--resume", "a") == "The lane a in slow is resumed.\n"
 
 
 @pytest.mark.backends("memory")
@@ -234,12 +237,13 @@ def test_a_lane_that_is_held_in_several_queues_is_resumed_in_the_one_that_is_sai
     settings.QUEUES = backend.queues("default", "slow")
     put(queues["slow"], "a", "s1")
     run("queue_lanes", "-q", "default", "--pause", "a", "--force")
-    assert run("queue_lanes", "--resume", "a") == "a is resumed in 'default'\n"
+    assert run("queue_lanes", "--resume", "a") == "The lane a in default is resumed.\n"
     for alias in ("default", "slow"):
         run("queue_lanes", "-q", alias, "--pause", "a", "--force")
     error = failure("queue_lanes", "--resume", "a")
-    assert (error.returncode, str(error)) == (2, "a is held in 'default', 'slow': say where to resume it, -q ALIAS.")
-    assert run("queue_lanes", "-q", "slow", "--resume", "a") == "a is resumed in 'slow'\n"
+    text = "The lane a is held in default, slow: say where to resume it, -q ALIAS."
+    assert (error.returncode, str(error)) == (2, text)
+    assert run("queue_lanes", "-q", "slow", "--resume", "a") == "The lane a in slow is resumed.\n"
     assert queues["default"].lane("a").paused_reason == "paused by hand"
 
 

@@ -137,16 +137,16 @@ def test_one_is_shown_with_its_arguments_on_demand(ids):
 
 
 def test_what_is_done_with_one_message_is_done_in_the_store_and_recorded(ids, queue):
-    assert run("queue_messages", "run-now", ids["delayed"]) == "1 due now\n"
+    assert run("queue_messages", "run-now", ids["delayed"]) == "1 message due now.\n"
     assert queue.find(ids["delayed"]).state == READY
-    assert run("queue_messages", "reprioritise", ids["delayed"][:31], "--priority", "9") == "1 reprioritised\n"
+    assert run("queue_messages", "reprioritise", ids["delayed"][:31], "--priority", "9") == "1 message reprioritised.\n"
     assert queue.find(ids["delayed"]).entry.priority == 9
-    assert run("queue_messages", "requeue", ids["failed"]) == "1 requeued\n"
+    assert run("queue_messages", "requeue", ids["failed"]) == "1 message requeued.\n"
     assert (queue.find(ids["failed"]).entry.attempts, len(queue.failed)) == (0, 0)
-    assert run("queue_messages", "remove", ids["failed"]) == "1 removed\n"
+    assert run("queue_messages", "remove", ids["failed"]) == "1 message removed.\n"
     assert queue.find(ids["failed"]) is None
     cancelled = run("queue_messages", "cancel", ids["delayed"], ids["running"])
-    assert cancelled == "2 cancelled or asked to stop\n"
+    assert cancelled == "2 messages cancelled or asked to stop.\n"
     assert [Result(ids[state]).status for state in ("delayed", "running")] == ["cancelled", "running"]
     done = [(one.action, one.what, one.count) for one in reversed(operations.actions(limit=5))]
     assert done == [
@@ -169,17 +169,19 @@ def test_before_a_filter_changes_messages_it_is_asked(queue, monkeypatch):
     send_receipt.enqueue_many(calls)
     deliver.enqueue(7)
     by_filter = "queue_messages", "remove", "--command", "send_receipt"
-    assert run(*by_filter, "--dry-run") == "20 would be removed: 20 in default\n"
+    assert run(*by_filter, "--dry-run") == "20 messages would be removed: 20 in default.\n"
     asked = answering(monkeypatch, "no")
     assert run(*by_filter) == "Nothing is changed.\n"
-    assert asked == ["20 messages will be removed: 20 in default. Type 'yes' to continue, or 'no' to stop here: "]
+    assert asked == [
+        "Remove 20 messages, without a trace? 20 in default. Type 'yes' to continue, or 'no' to stop here: "
+    ]
     assert len(queue) == 21
     monkeypatch.setattr(messages, "CHUNK", 7)
     answering(monkeypatch, "yes")
-    assert run(*by_filter) == "20 removed\n"
+    assert run(*by_filter) == "20 messages removed.\n"
     assert len(queue) == 1
-    assert run(*by_filter) == "0 removed: no message matches --command 'send_receipt'\n"
-    assert run("queue_messages", "cancel", "--all", "--no-input") == "1 cancelled or asked to stop\n"
+    assert run(*by_filter) == "0 messages removed: no message matches --command 'send_receipt'.\n"
+    assert run("queue_messages", "cancel", "--all", "--no-input") == "1 message cancelled or asked to stop.\n"
     assert [(one.what, one.count) for one in operations.actions(limit=2)] == [
         ("all that is ready or delayed or running", 1), ("--command 'send_receipt'", 20),
     ]  # fmt: skip
@@ -187,7 +189,7 @@ def test_before_a_filter_changes_messages_it_is_asked(queue, monkeypatch):
 
 def test_a_message_is_moved_with_its_delay_and_runs_once_where_it_goes(ids, queue):
     slow = queues["slow"]
-    assert run("queue_messages", "move", "--to", "slow", ids["delayed"], ids["ready"]) == "2 moved\n"
+    assert run("queue_messages", "move", "--to", "slow", ids["delayed"], ids["ready"]) == "2 messages moved.\n"
     assert (queue.find(ids["delayed"]), queue.find(ids["ready"])) == (None, None)
     assert (slow.find(ids["delayed"]).state, slow.find(ids["ready"]).state) == (DELAYED, READY)
     run_one(slow)
@@ -211,7 +213,7 @@ def test_of_many_that_get_another_priority_each_gets_it(queue, monkeypatch):
     for priority in (5, 0):
         send_receipt.using(priority=priority).enqueue_many([("ann@example.com", number) for number in range(600)])
     told = run("queue_messages", "reprioritise", "--priority", "1", "--all", "--no-input")
-    assert told == "1,200 reprioritised\n"
+    assert told == "1,200 messages reprioritised.\n"
     assert {one.priority for one in operations.messages_of(queue)} == {1}
 
 
@@ -234,10 +236,11 @@ def test_a_backend_of_four_methods_is_left_out(settings):
 def test_a_purge_asks_and_leaves_what_runs_or_has_failed(ids, queue, monkeypatch):
     asked = answering(monkeypatch, "yes")
     assert failure("queue_purge").returncode == 2, "nothing is named"
-    assert run("queue_purge", "default") == "2 deleted in default\n"
-    assert asked[0].startswith("All that waits will be deleted: 2 in default.")
+    assert run("queue_purge", "default") == "Deleted about 2 messages that waited in default.\n"
+    assert asked[0].startswith("Delete about 2 messages that wait in default, without a trace? Type")
     assert {one["state"] for one in run_json("queue_messages", "list")} == {"running", "failed"}
-    assert run("queue_purge", "-q", "default", "--failed", "--no-input") == "1 deleted in default\n"
+    text = "Deleted about 1 message that had failed in default.\n"
+    assert run("queue_purge", "-q", "default", "--failed", "--no-input") == text
     assert (operations.actions(limit=1)[0].action, len(queue.failed)) == ("purge", 0)
 
 

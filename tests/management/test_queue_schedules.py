@@ -58,13 +58,13 @@ def test_one_that_is_paused_says_by_whom(queue):
 
 
 def test_one_is_run_beside_its_ticks_and_one_made_at_run_time_is_removed(queue):
-    assert run("queue_schedules", "--run", "photo 7").endswith(" is in the queue default\n")
-    assert run("queue_schedules", "--run", "nightly").endswith(" is in the queue default\n")
+    for name in ("photo 7", "nightly"):
+        assert run("queue_schedules", "--run", name).startswith(f"The call of {name} is in the queue default: message ")
     run_one(queue)
     run_one(queue)
     assert ran == [7, "nightly"]
     assert "There is no schedule 'photo 8'" in str(failure("queue_schedules", "--run", "photo 8"))
-    assert run("queue_schedules", "--remove", "photo 7") == "photo 7 is removed\n"
+    assert run("queue_schedules", "--remove", "photo 7") == "The schedule photo 7 is removed.\n"
     assert "that was made at run time" in str(failure("queue_schedules", "--remove", "photo 7"))
     assert "is declared in the code" in str(failure("queue_schedules", "--remove", nightly.name))
     assert [one.action for one in operations.actions(limit=3)] == ["remove schedule", "run schedule", "run schedule"]

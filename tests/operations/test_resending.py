@@ -6,7 +6,7 @@ from djqueue import operations, queues
 from tests.dashboard.calls import book, send_receipt
 from tests.dashboard.calls import failed as fail
 from tests.dashboard.conftest import ROOT, log_in
-from tests.dashboard.test_actions import MESSAGES, post
+from tests.dashboard.test_actions import ACT, post
 from tests.management.test_operator_commands import failure, run
 from tests.support.consumer import run_one
 
@@ -27,7 +27,7 @@ def waiting(queue) -> list[str]:
 
 def test_what_has_failed_is_sent_again_and_stays(queue):
     id = fail(1)
-    assert run("queue_messages", "send-copy", id[-8:]) == "1 sent again\n"
+    assert run("queue_messages", "send-copy", id[-8:]) == "1 message sent again.\n"
     assert (waiting(queue), len(queue.failed)) == (["send_receipt"], 1)
     [action] = operations.actions(limit=1)
     assert (action.action, action.what, action.count) == ("send a copy", id, 1)
@@ -36,7 +36,7 @@ def test_what_has_failed_is_sent_again_and_stays(queue):
 def test_what_is_done_is_sent_again_as_far_as_the_history_has_its_arguments(queue, settings):
     booked, hidden = book.enqueue("acc-1").id, send_receipt.enqueue("ann@example.com", 2).id
     run_one(queue), run_one(queue)
-    assert run("queue_messages", "send-copy", booked) == "1 sent again\n"
+    assert run("queue_messages", "send-copy", booked) == "1 message sent again.\n"
     run_one(queue)
     assert "masked or cut" in str(failure("queue_messages", "send-copy", hidden))
     settings.QUEUE_HISTORY = {"arguments": False}
@@ -54,7 +54,7 @@ def test_the_button_asks_and_needs_its_permission(queue, db):
     assert ">Send a copy<" in boss.get(f"{ROOT}message/", page).content.decode()
     assert ">Send a copy<" not in viewer.get(f"{ROOT}message/", page).content.decode()
     form = {"action": "send-copy", "message": f'["default", "{id}"]'}
-    assert "Send a copy of 1 message, as new messages?" in boss.post(ROOT + MESSAGES, form).content.decode()
-    assert viewer.post(ROOT + MESSAGES, form).status_code == 403
-    assert post(boss, MESSAGES, **form) == "1 message sent again."
+    assert "Send a copy of 1 message, as new messages?" in boss.post(ACT, form).content.decode()
+    assert viewer.post(ACT, form).status_code == 403
+    assert post(boss, **form) == "1 message sent again."
     assert waiting(queue) == ["book"]

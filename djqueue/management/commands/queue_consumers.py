@@ -12,13 +12,14 @@ from django.core.management.base import CommandError
 from djqueue import operations
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import QueueError
-from djqueue.management.base import OperatorCommand
+from djqueue.management.acting import ActionCommand, action_in, add_actions
 from djqueue.management.tables import report, width_of
+from djqueue.operations.acting import CONSUMER
 from djqueue.operations.clocks import Clocks
 from djqueue.operations.consumers import ConsumerRow
-from djqueue.operations.queues import asking_stores, chosen, of_each
+from djqueue.operations.queues import chosen, of_each
 from djqueue.operations.reports import as_json
-from djqueue.operations.targets import ORDERS
+from djqueue.operations.targets import Target
 from djqueue.running.consumers import GONE, ConsumerRecord
 from djqueue.running.shared import shared_stores
 from djqueue.words import NONE, counted, full_moment, printable
@@ -27,7 +28,7 @@ SPARABLE = ("memory", "ran", "release", "version", "up")
 """What a narrow terminal does not show, in this order; --show does."""
 
 
-class Command(OperatorCommand):
+class Command(ActionCommand):
     help = """
         Shows the consumers of the queues: how busy each is, what it has run for the longest time, and when it was last
         heard of. A consumer tells of itself every 5 seconds. After 15 seconds without a word it is "gone": it was
@@ -48,23 +49,14 @@ class Command(OperatorCommand):
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
         add("--json", action="store_true", help="as JSON: what was done, or a list, with times in UTC")
-        verbs = parser.add_mutually_exclusive_group()
-        verb = verbs.add_argument
-        verb("--show", metavar="NAME", help="all that is known of one consumer: its name, or a part that no other has")
-        verb("--quiet", metavar="NAME", help="have it claim nothing more; what it runs goes on")
-        verb("--resume", metavar="NAME", help="have a quiet one claim again")
-        verb("--stop", metavar="NAME", help="have it stop")
-        verb("--forget", metavar="NAME", help="show one that is gone no more")
+        help = "all that is known of one consumer: its name, or a part that no other has"
+        add_actions(parser, CONSUMER).add_argument("--show", metavar="NAME", help=help)
 
     def handle(self, *args: Any, **options: Any) -> None:
         queues = chosen(options["queues"])
-        for verb, (order, said) in ORDERS.items():
-            if options[verb] is not None:
-                with self.outcome(verb, [options[verb]]) as outcome:
-                    with asking_stores():
-                        outcome.what = [order(options[verb], "")]
-                    outcome.did(what=outcome.what)
-                    return self.say(f"{printable(outcome.what[0])} {said}")
+        if given := action_in(options, CONSUMER):
+            action, name = given
+            return self.act(action.verb, [(action, Target(name=name))])
         stores = {shared.queues[0]: [queue.alias for queue in shared.queues] for shared in shared_stores(queues)}
         several, failures = of_each(stores, lambda queue: operations.consumers(stores[queue]))
         each = {one.name: one for one in several}  # one may serve queues of two stores

@@ -40,7 +40,7 @@ MOST_QUERIES = 50
 
 
 class Command(MessagesCommand):
-    states, noun, moment, actions, asking = (FAILED,), "failed message", filters.FAILED, OF_FAILED, ("delete",)
+    states, noun, moment, actions = (FAILED,), "failed message", filters.FAILED, OF_FAILED
     refusal = "The failed queue of {} cannot be looked into: its backend cannot 'inspect'."
     verbs = {
         "list": "the failed messages, a line for each",

@@ -12,21 +12,21 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.management import messages as shown
 from djqueue.management.changing import WHICH, MessagesCommand
-from djqueue.operations.acting import ACTIONS, Action
+from djqueue.operations.acting import OF_MESSAGES, MessageAction
 from djqueue.operations.filters import ENQUEUED
 from djqueue.operations.messages import STATES, known_errors
 from djqueue.operations.reports import as_json
 
 
 class Command(MessagesCommand):
-    states, noun, moment, actions, asking = STATES, "message", ENQUEUED, ACTIONS, ACTIONS
+    states, noun, moment, actions = STATES, "message", ENQUEUED, OF_MESSAGES
     refusal = "The messages of {} cannot be looked at: its backend cannot 'inspect'."
     verbs = {
         "list": "the messages, a line for each",
         "show": "one message with what went wrong at its attempts",
-        **{name: one.help for name, one in ACTIONS.items()},
+        **{name: one.help for name, one in OF_MESSAGES.items()},
     }
-    more = dict.fromkeys(ACTIONS, WHICH)
+    more = dict.fromkeys(OF_MESSAGES, WHICH)
     help = (
         "Looks at the messages that are ready, delayed, running or failed, and changes them. Arguments are not "
         "decoded, but for 'show --arguments'."
@@ -43,8 +43,8 @@ class Command(MessagesCommand):
     """
 
     def add_others(self, of: Mapping[str, ArgumentParser]) -> None:
-        for verb in ("list", *ACTIONS):
-            states = ACTIONS[verb].walked if verb in ACTIONS else STATES
+        for verb in ("list", *OF_MESSAGES):
+            states = OF_MESSAGES[verb].walked if verb in OF_MESSAGES else STATES
             if len(states) > 1:
                 help = "only what is in this state; may be repeated"
                 of[verb].add_argument("--state", action="append", choices=states, dest="states", help=help)
@@ -67,6 +67,6 @@ class Command(MessagesCommand):
         else:
             self.stdout.write(shown.page(one, shown.said(call), self.paint))
 
-    def unless_asked(self, action: Action) -> Sequence[str]:
+    def unless_asked(self, action: MessageAction) -> Sequence[str]:
         """What has failed is only meant where it is asked for, or where the verb is for nothing else."""
         return [one for one in action.walked if one != FAILED] or action.walked

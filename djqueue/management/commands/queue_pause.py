@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Sequence
 from typing import Any
 
-from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from djqueue import operations
+from djqueue.management.acting import ActionCommand
 from djqueue.management.arguments import span
-from djqueue.management.base import OperatorCommand
+from djqueue.operations.acting import LANE, NAMED
 from djqueue.operations.pausing import PauseRow, each_once
-from djqueue.operations.queues import asking_stores, chosen, of_each
+from djqueue.operations.queues import chosen, of_each
+from djqueue.operations.targets import Target
 from djqueue.running.pauses import COMMAND, QUEUE, SCHEDULE
-from djqueue.words import printable
 
 
-class Command(OperatorCommand):
+class Command(ActionCommand):
     help = """
         Pauses queues, a command, a schedule or a lane for all consumers, until queue_resume or for a time; without
         arguments, shows what is paused.
@@ -46,27 +45,14 @@ class Command(OperatorCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         wanted = what(options)
-        if options["lane"] is not None:
-            return self._pause_lane(options)
         if not wanted:
             return self._list(options["queue"])
-        _refuse_local(options["queues"] or ([options["queue"]] if options["queue"] else None))
-        how = {"why": options["reason"], "for_": options["for_"], "force": options["force"]}
-        with self.outcome("pause", (f"{kind} {name}" for kind, name in wanted)) as outcome:
-            for kind, name in wanted:
-                with asking_stores():
-                    is_new = operations.pause(kind, name, options["queue"], **how)
-                if is_new:
-                    outcome.did(what=[f"{kind} {name}"])
-                else:
-                    outcome.refuse(f"{kind} {name}", "it was paused already")
-                self.say(f"{kind.capitalize()} {printable(name)} {'is paused' if is_new else 'was paused already'}")
-
-    def _pause_lane(self, options: dict[str, Any]) -> None:
-        if options["for_"] is not None:
+        if LANE in dict(wanted) and options["for_"] is not None:
             raise CommandError("A lane is paused until it is resumed: leave out --for.", returncode=2)
-        force = ["--force"] if options["force"] else []
-        change_lane(self, options, "--pause", [f"--reason={options['reason']}", *force])
+        if LANE not in dict(wanted):
+            _refuse_local(options["queues"] or ([options["queue"]] if options["queue"] else None))
+        how = {"why": options["reason"], "seconds": options["for_"], "force": options["force"]}
+        return self.act("pause", [(NAMED[f"pause_{kind}"], target_of(options, name, **how)) for kind, name in wanted])
 
     def _list(self, alias: str | None) -> None:
         listed, failures = of_each(chosen([alias] if alias else None), lambda queue: operations.pauses([queue.alias]))
@@ -88,19 +74,17 @@ def add_what(parser: ArgumentParser) -> None:
 
 def what(options: dict[str, Any]) -> list[tuple[str, str]]:
     """The kind and the name of what is meant. Raises CommandError for what does not belong together."""
-    named = [(kind, options[kind]) for kind in (COMMAND, SCHEDULE) if options[kind] is not None]
+    named = [(kind, options[kind]) for kind in (COMMAND, SCHEDULE, LANE) if options[kind] is not None]
     if options["queue"] and options["queues"]:
         raise CommandError("-q says where a command or a schedule is meant: name queues without it.", returncode=2)
-    if options["lane"] is not None and (named or options["queues"]):
+    if options["lane"] is not None and (len(named) > 1 or options["queues"]):
         raise CommandError("--lane stands alone, but for -q: name the rest in a call of its own.", returncode=2)
     return [*((QUEUE, alias) for alias in dict.fromkeys(options["queues"])), *named]
 
 
-def change_lane(command: BaseCommand, options: dict[str, Any], verb: str, more: Sequence[str] = ()) -> None:
-    """Have queue_lanes pause or resume the lane that is meant."""
-    where = [f"--queue={options['queue']}"] if options["queue"] else []
-    form = ["--json"] if options["json"] else []
-    call_command("queue_lanes", f"{verb}={options['lane']}", *where, *more, *form, stdout=command.stdout)
+def target_of(options: dict[str, Any], name: str, **how: Any) -> Target:
+    """What is meant by a name, in the queue that is given or in all."""
+    return Target(name=name, queues=[options["queue"]] if options["queue"] else [], **how)
 
 
 def _refuse_local(aliases: list[str] | None) -> None:

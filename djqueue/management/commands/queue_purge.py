@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Sequence
 from typing import Any
 
 from django.core.management.base import CommandError
 
-from djqueue.backends.base import BaseQueue
+from djqueue.management.acting import ActionCommand
 from djqueue.management.arguments import add_asking, add_json
-from djqueue.management.base import OperatorCommand
-from djqueue.operations import purging
-from djqueue.operations.outcomes import REFUSED
-from djqueue.operations.queues import asking, chosen
-from djqueue.words import count, number
+from djqueue.operations.acting import NAMED
+from djqueue.operations.queues import chosen
+from djqueue.operations.targets import Target
 
 
-class Command(OperatorCommand):
+class Command(ActionCommand):
     help = (
         "Deletes all messages that wait in a queue, due or not. What runs goes on, and what has failed stays, unless "
         "--failed is given: then only what has failed is deleted. It asks first."
@@ -39,21 +36,5 @@ class Command(OperatorCommand):
         aliases = [*options["queues"], *options["more"]]
         if not aliases:
             raise CommandError("Name the queues that are to be purged.", returncode=2)
-        queues, failed = chosen(aliases), options["failed"]
-        with self.outcome("purge", (queue.alias for queue in queues)) as outcome:
-            if not self.confirmed(_question(queues, failed), options["interactive"]):
-                return outcome.fail(REFUSED)
-            for queue in queues:
-                with asking(queue):
-                    deleted = purging.purge(queue, failed)
-                outcome.did(deleted, queue.alias, [queue.alias])
-                self.say(f"{number(deleted)} deleted in {queue.alias}")
-
-
-def _question(queues: Sequence[BaseQueue], failed: bool) -> str:
-    told = []
-    for queue in queues:
-        with asking(queue):
-            there, capped = purging.count(queue, failed), queue.stats().capped
-        told.append(f"{count(there, capped)} in {queue.alias}")
-    return f"All that {'has failed' if failed else 'waits'} will be deleted: {', '.join(told)}."
+        action = NAMED["purge_failed" if options["failed"] else "purge"]
+        self.act("purge", [(action, Target(name=queue.alias)) for queue in chosen(aliases)], options["interactive"])

@@ -9,13 +9,14 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
-from djqueue.management.base import OperatorCommand
-from djqueue.operations.queues import asking_stores, chosen, of_each
-from djqueue.operations.schedules import Schedule, remove, run_now, schedules
-from djqueue.words import printable
+from djqueue.management.acting import ActionCommand, action_in, add_actions
+from djqueue.operations.queues import chosen, of_each
+from djqueue.operations.schedules import Schedule, schedules
+from djqueue.operations.targets import Target
+from djqueue.running.pauses import SCHEDULE
 
 
-class Command(OperatorCommand):
+class Command(ActionCommand):
     help = """
         Shows the periodic commands and the schedules that were made at run time: when each is due next, when it was
         last, and what became of that message. queue_pause --schedule pauses one, queue_resume --schedule resumes it.
@@ -30,34 +31,13 @@ class Command(OperatorCommand):
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
         add("--json", action="store_true", help="as JSON: what was done, or a list, with times in UTC")
-        verbs = parser.add_mutually_exclusive_group()
-        verbs.add_argument("--run", metavar="NAME", help="send its call now, beside its ticks")
-        verbs.add_argument("--remove", metavar="NAME", help="remove a schedule that was made at run time")
+        add_actions(parser, SCHEDULE)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["run"] is not None:
-            self._run(options["run"])
-        elif options["remove"] is not None:
-            self._remove(options["remove"])
-        else:
-            self._list(chosen(options["queues"]))
-
-    def _run(self, name: str) -> None:
-        with self.outcome("run schedule", [name]) as outcome:
-            with asking_stores():
-                result = run_now(name)
-            outcome.did(1, result.queue_name, [name])
-            outcome.more = {"id": result.id}
-            self.say(f"{result.id} is in the queue {result.queue_name}")
-
-    def _remove(self, name: str) -> None:
-        with self.outcome("remove schedule", [name]) as outcome:
-            with asking_stores():
-                removed = remove(name)
-            if not removed:
-                raise CommandError(f"There is no schedule {name!r} that was made at run time.")
-            outcome.did(what=[name])
-            self.say(f"{printable(name)} is removed")
+        if given := action_in(options, SCHEDULE):
+            action, name = given
+            return self.act(action.verb, [(action, Target(name=name))])
+        return self._list(chosen(options["queues"]))
 
     def _list(self, queues: list[BaseQueue]) -> None:
         found, failures = of_each(queues, lambda queue: schedules([queue]))

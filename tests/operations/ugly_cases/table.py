@@ -298,16 +298,16 @@ CASES = [
         "It is moved to another queue, as the documents show it.",
         arranging.moved,
         {
-            "queue_messages move --to mail --command note --no-input": ("1 moved", "not: error", "not: exit"),
+            "queue_messages move --to mail --command note --no-input": ("1 message moved", "not: error", "not: exit"),
             "explain": ("queue mail", "No live consumer serves the queue 'mail'"),
-            "queue_messages move --to mail --all --no-input": ("0 moved", "not: error"),
+            "queue_messages move --to mail --all --no-input": ("0 messages moved", "not: error"),
             "queue_messages move -q mail --to mail --all --no-input": ("is the queue in which they wait",),
         },
     ),
     Case(
         "It waits in a queue that sorts behind the one to which it is moved.",
         arranging.moved_to_what_sorts_first,
-        {"queue_messages move --to default --command note --no-input": ("1 moved", "not: error")},
+        {"queue_messages move --to default --command note --no-input": ("1 message moved", "not: error")},
     ),
     # ---- Stores that cannot be reached, and two of them
     Case(

@@ -1,0 +1,100 @@
+"""Changing messages by an action: those that were found by their ids, or all that are selected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from djqueue.backends.base import BaseQueue
+from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
+from djqueue.operations.acting import MessageAction
+from djqueue.operations.errors import InvalidInput, OperationError
+from djqueue.operations.messages import Message, without_target
+from djqueue.operations.outcomes import Outcome
+from djqueue.operations.paging import Selection, selected
+from djqueue.operations.queues import asking
+
+MOVED_ON = "they have moved on meanwhile"
+
+
+def change(
+    action: MessageAction, ids: Mapping[BaseQueue, Iterable[str]], given: Mapping[str, Any], outcome: Outcome
+) -> None:
+    """Change messages, queue by queue, and count what was done in an outcome, also if it then fails.
+
+    ``given`` is what the function of the action takes beside them: its parameter, ``by``, ``what``, ``progress``.
+    Raises OperationError for a message that cannot be changed, and QueueUnavailable.
+    """
+    for queue, own in ids.items():
+        with asking(queue):
+            try:
+                action.change(queue, own, done=partial(outcome.did, queue=queue.alias), **given)
+            except (InvalidMessage, UnknownCommand, NotSupported, ValueError) as error:
+                text = f"A message of {queue.alias!r} cannot be {action.done}: {error}"
+                raise OperationError(text) from error
+            finally:
+                action.note(outcome)
+
+
+def change_known(
+    action: MessageAction,
+    queues: Sequence[BaseQueue],
+    found: Sequence[Message],
+    given: Mapping[str, Any],
+    outcome: Outcome,
+) -> int:
+    """Change messages that were found by their ids; how many of them had moved on, which the outcome refuses."""
+    ids = {queue: own for queue in queues if (own := [one.id for one in found if one.queue == queue.alias])}
+    for queue, own in ids.items():
+        if outcome.dry_run:
+            outcome.did(len(own), queue.alias, own)
+            action.note(outcome)
+        else:
+            change(action, {queue: own}, given, outcome)
+            outcome.did(0, what=own)
+    return len(found) - outcome.count
+
+
+def refuse_misfits(action: MessageAction, found: Sequence[Message], outcome: Outcome) -> None:
+    """Raises OperationError if some messages are in a state that an action is not for."""
+    for one in found:
+        if one.state not in action.states:
+            outcome.refuse(one.id, f"it is {one.state}")
+    if outcome.refused:
+        told = "\n".join(f"{one.what} {one.why.removeprefix('it ')}" for one in outcome.refused)
+        outcome.fail("others were refused, so nothing is done")
+        raise OperationError(f"{action.name} is for messages that are {' or '.join(action.states)}:\n{told}")
+
+
+def ids_of(wanted: Selection, given: Mapping[str, Any]) -> Iterator[str]:
+    """The ids of all messages that are selected, without those that have the priority that they are to get."""
+    but = given.get("priority")
+    return (one.id for one in selected(wanted) if but is None or one.priority != but)
+
+
+def counts_of(wanted: Selection, given: Mapping[str, Any]) -> dict[BaseQueue, int]:
+    """How many messages of each queue are selected. Where they are moved to, they stay. Raises InvalidInput."""
+    try:
+        queues = without_target(wanted.queues, given["to"]) if "to" in given else wanted.queues
+    except ValueError as error:
+        raise InvalidInput(str(error)) from None
+    return {queue: sum(1 for _ in ids_of(wanted._replace(queues=[queue]), given)) for queue in queues}
+
+
+def change_selected(
+    action: MessageAction,
+    wanted: Selection,
+    counts: Mapping[BaseQueue, int],
+    given: Mapping[str, Any],
+    outcome: Outcome,
+    progress: Callable[[int], object],
+) -> None:
+    """Change as many of the selected messages of each queue as were counted: later ones were not agreed to."""
+    seen = 0
+    for queue, count in counts.items():
+        ids = islice(ids_of(wanted._replace(queues=[queue]), given), count)
+        told = {"what": outcome.what[0], "progress": lambda done, before=seen: progress(before + done)}
+        change(action, {queue: ids}, {**given, **told}, outcome)
+        seen += count
