@@ -193,6 +193,15 @@ class Crontab:
         ]
         return f"crontab({', '.join(given)})"
 
+    def __str__(self) -> str:
+        """Its fields as cron has them; unlike cron, it is due when both a day and a weekday match."""
+        return f"{self.line} (day and weekday)" if "*" not in (self.day[:1], self.day_of_week[:1]) else self.line
+
+    @property
+    def line(self) -> str:
+        """Minute, hour, day, month and day of the week, as :meth:`parse` reads them."""
+        return " ".join(getattr(self, name) for name in _FIELDS)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, (self._given,)
 
@@ -439,7 +448,7 @@ class Calendar:
         return self.crontab.next(max(after, self.start - _MICROSECOND))
 
     def __str__(self) -> str:
-        return repr(self.crontab)
+        return str(self.crontab)
 
     def written(self) -> list:
         *given, zone = self.crontab._given

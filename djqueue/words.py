@@ -44,7 +44,7 @@ class Bucket(float):
 
 
 def duration(seconds: float | None) -> str:
-    """A duration in at most seven characters: 0.3 ms, 33 ms, 1.2 s, 6 s, 3m 20s, 1h 05m, 12d 3h; "-" for None.
+    """A duration in at most seven characters: <0.1 ms, 0.3 ms, 33 ms, 1.2 s, 6 s, 3m 20s, 1h 05m, 12d 3h; "-" for None.
 
     Of one that is known only by its bounds these: 10–30 s.
     """
@@ -53,7 +53,8 @@ def duration(seconds: float | None) -> str:
     if isinstance(seconds, Bucket):
         return str(seconds)
     if seconds < 0.9995:
-        return f"{max(0.1, seconds * 1e3):.1f} ms" if seconds < 0.00995 else f"{seconds * 1e3:.0f} ms"
+        number = f"{seconds * 1e3:.1f}" if seconds < 0.00995 else f"{seconds * 1e3:.0f}"
+        return f"{'<0.1' if number == '0.0' else number} ms"
     if seconds < 59.95 or seconds == inf:
         return f"{seconds:.1f} s".replace(".0 s", " s")
     minutes, left = divmod(round(seconds), 60)

@@ -245,7 +245,8 @@ def test_the_full_form_has_levels_of_one_width():
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.00001, "0.1 ms"),
+        (0.00001, "<0.1 ms"),
+        (0.00006, "0.1 ms"),
         (0.0042, "4.2 ms"),
         (0.0099, "9.9 ms"),
         (0.00999, "10 ms"),

@@ -205,6 +205,12 @@ def test_bad_time_zones_are_refused(bad):
         crontab(time_zone=bad)
 
 
+def test_it_is_shown_by_the_five_fields_of_cron():
+    assert str(crontab(hour=2, minute=30)) == "30 2 * * *"
+    assert str(crontab.parse("*/5 8-18 * * mon-fri")) == "*/5 8-18 * * mon-fri"
+    assert str(crontab(day=13, day_of_week="fri", hour=0, minute=0)) == "0 0 13 * fri (day and weekday)"
+
+
 def test_a_tzinfo_that_cannot_read_wall_times_is_refused():
     class LikePytz(tzinfo):
         def utcoffset(self, dt):

@@ -10,14 +10,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.dashboard import message_actions
-from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.seeing import able, advised, left_out
 from djqueue.dashboard.selecting import Asked, asked, position_in, written
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import NoResult
 from djqueue.messages.failures import errors_of
 from djqueue.operations import explaining, paging
 from djqueue.operations.actions import Action
-from djqueue.operations.explaining import Explanation, Reason
 from djqueue.operations.failed import FailedMessage, call_of
 from djqueue.operations.finding import find_whole
 from djqueue.operations.messages import RUNNING, STATES, Message
@@ -80,7 +79,8 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
         queue = all_queues[explained.queue] if explained.queue else None
         ended = None if found or queue is None else ended_of(queue, id)
         did = explaining.acts_on(id, queues if queue is None else [queue])
-    context = {"id": id, "message": found, "reasons": _reasons(explained), "queue": explained.queue, "ended": ended}
+    reasons = advised(explained.reasons)
+    context = {"id": id, "message": found, "reasons": reasons, "queue": explained.queue, "ended": ended}
     if queue and found:
         context |= _known(site, request, queue, found)
     if queue and ended:
@@ -89,15 +89,6 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
         context["returned"] = ended.value or _result(queue, id, ended)
     context["events"] = _events(found, ended, did, explaining.began(queue, found) if queue and found else 0.0)
     return site.show(request, "message", context, f"Message {id}", status=200 if queue or did else 404)
-
-
-WITH_A_BUTTON = ("due", "failed", "postponed", "retry")
-"""The kinds of reasons for whose advice the page has a button: it needs no command line."""
-
-
-def _reasons(explained: Explanation) -> list[Reason]:
-    """The reasons, with advice where the page has no button for it."""
-    return [one._replace(advice="") if one.kind in WITH_A_BUTTON else one for one in explained.reasons]
 
 
 def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -> dict[str, Any]:

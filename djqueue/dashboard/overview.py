@@ -9,19 +9,21 @@ from django.http import HttpRequest, HttpResponse
 
 from djqueue.dashboard import plots
 from djqueue.dashboard.plots import COUNTS, Plot, Series
-from djqueue.dashboard.seeing import Seen, seen
-from djqueue.dashboard.site import OVERVIEW, TABS, Site
+from djqueue.dashboard.seeing import advised, row_of
+from djqueue.dashboard.site import OVERVIEW, Site
 from djqueue.operations import Limit, actions, health
-from djqueue.operations.health import LEVELS, Problem
+from djqueue.operations.clocks import Clocks
+from djqueue.operations.consumers import RunRow
+from djqueue.operations.counts import OLD, TOO_OLD, Seen, seen
+from djqueue.operations.health import CRITICAL, Problem
+from djqueue.operations.queues import chosen
 from djqueue.operations.rates import QueueRates
-from djqueue.running.consumers import ConsumerRecord, Running
+from djqueue.running.consumers import ConsumerRecord
+from djqueue.words import full_moment
 
-AGE = Limit(60.0, 600.0)
-"""Seconds for which the oldest message of a queue has been ready."""
+AGE = Limit(OLD, TOO_OLD)
 FAILED = Limit(warning=1)
 MOST_RUNNING, MOST_ACTIONS = 10, 10
-PAGES = {"failed": "failed", "gone": "consumers", "quiet": "consumers", "command": "messages"}
-"""The page that tells more of a kind of problem; the queues tell of all others."""
 
 
 class Total(NamedTuple):
@@ -31,13 +33,6 @@ class Total(NamedTuple):
     """None if none can."""
     is_least: bool
     """Whether counting stopped somewhere."""
-
-
-class Run(NamedTuple):
-    """A message that runs, and who runs it."""
-
-    running: Running
-    consumer: ConsumerRecord
 
 
 class Lately(NamedTuple):
@@ -53,38 +48,56 @@ class Lately(NamedTuple):
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:
-    queues = seen()
+    queues = seen(chosen(None))
     asked = [one.alias for one in queues if not one.problem]
     alive = {server.name: server for one in queues for server in one.servers}
     return site.show(request, OVERVIEW, _context(queues, [*alive.values()], asked))
 
 
 def _context(queues: Sequence[Seen], alive: Sequence[ConsumerRecord], asked: Sequence[str]) -> dict[str, Any]:
-    runs = [Run(run, one) for one in alive for run in one.running]
     return {
-        "problems": [_shown(one) for one in _problems(asked, queues)],
-        "queues": queues,
+        "problems": advised(_problems(asked, queues)),
+        "queues": [row_of(one) for one in queues],
         "totals": {name: _total(queues, name) for name in ("ready", "delayed", "leased", "failed", "done")},
         "lately": _lately(queues),
         "oldest": max((one.stats.oldest or 0.0 for one in queues if one.stats), default=0.0),
         "too_old": AGE.critical,
         "capacity": sum(one.threads + one.coroutines for one in alive),
         "alive": len(alive),
-        "runs": sorted(runs, key=lambda run: run.running.since)[:MOST_RUNNING],
+        "silent": _silent(queues, alive),
+        "runs": _runs(alive),
         "actions": actions(asked, MOST_ACTIONS) if asked else [],
     }
 
 
 def _problems(asked: Sequence[str], queues: Sequence[Seen]) -> list[Problem]:
-    away = [Problem(2, one.alias, "store", f"it cannot be asked: {one.problem}") for one in queues if one.problem]
+    failing = {one.alias: one.problem for one in queues if one.problem}
+    away = [Problem(CRITICAL, alias, "store", f"it cannot be asked: {why}") for alias, why in failing.items()]
     counts = {one.alias: one.stats for one in queues if one.stats is not None}
     return away + (health(asked, age=AGE, failed=FAILED, counts=counts) if asked else [])
 
 
-def _shown(one: Problem) -> tuple[str, Problem, str, str]:
-    """A problem with its level, and the address and title of the page that tells more."""
-    page = PAGES.get(one.kind, "queues")
-    return LEVELS[one.level], one, f"admin:djqueue_dashboard_{page}", TABS[page]
+def _runs(alive: Sequence[ConsumerRecord]) -> list[RunRow]:
+    """What runs, the longest first."""
+    clocks = Clocks()
+    rows = []
+    for one in alive:
+        queue = one.queues[0] if one.queues else ""
+        rows += [
+            RunRow(run.id, run.command, max(0.0, clocks.now(queue) - run.since), run.since, one.name, queue)
+            for run in one.running
+        ]
+    return sorted(rows, key=lambda row: row.since)[:MOST_RUNNING]
+
+
+def _silent(queues: Sequence[Seen], alive: Sequence[ConsumerRecord]) -> str:
+    """Says why nothing is counted, while no consumer lives; "" while one does."""
+    heard = [one for one in queues if one.keeps_facts and not one.problem]
+    if alive or not heard:
+        return ""
+    last = max((one.at for queue in heard for one in queue.gone), default=None)
+    since = "in the last day" if last is None else f"since {full_moment(last)}"
+    return f"No consumer has counted {since}."
 
 
 def _total(queues: Sequence[Seen], name: str) -> Total:

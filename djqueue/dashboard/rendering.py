@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html, format_html_join, strip_tags
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
-from django.utils.text import Truncator
+from django.utils.text import Truncator, capfirst
 
+from djqueue.dashboard.plots import Series, spark
+from djqueue.operations.by_command import CommandRow
 from djqueue.operations.clocks import Clocks
 from djqueue.operations.consumers import RunRow
-from djqueue.operations.reports import MOMENTS, NUMBERS, Column, Kind, shown, text_of
+from djqueue.operations.reports import MOMENTS, NUMBERS, Column, Kind, emphasis, shown, text_of
 from djqueue.words import NONE, age, full_moment, short_ids, short_names
 
 LONGEST_TEXT = 160
 MOST_RUNS = 5
 """Runs of a consumer that are shown."""
-WORDY = (Kind.RUNS, Kind.TEXT, Kind.NAMES, Kind.LANE, Kind.PAUSE)
+WORDY = (Kind.RUNS, Kind.TEXT, Kind.PROSE, Kind.NAMES, Kind.LANE, Kind.PAUSE)
 """What is wrapped within its cell."""
+SHORT, LONGEST_WORD = 14, 20
+"""Characters of a text that stays on one line, and of a word that is never broken."""
+EMPHASIS = {"bad": "djq-red", "warning": "djq-amber"}
+PAGES = {CommandRow: "command"}
+"""The page that the name of a row leads to, with its conditions as the query; that of messages for all others."""
 
 
 class Cell(NamedTuple):
@@ -44,24 +52,27 @@ class Line(NamedTuple):
 
 
 def lines(rows: Sequence[Any], clocks: Clocks, without: Collection[str] = ()) -> tuple[list[Column], list[list[Cell]]]:
-    """The columns that are shown of some rows, and the cells of each row."""
+    """The columns that are shown of some rows, and the cells of each row; what is in sentences shares a cell."""
     known = sorted(shown(rows, without), key=lambda one: not one.is_key)
+    prose = [one for one in known if one.kind is Kind.PROSE]
+    known = [one for one in known if one not in prose[1:]]
     ids = short_ids([getattr(row, one.name) for row in rows for one in known if one.kind is Kind.ID])
     names = short_names({getattr(row, one.name) or "" for row in rows for one in known if one.kind is Kind.COMMAND})
     short = ids | names
-    return known, [[_cell(one, row, short, clocks) for one in known] for row in rows]
+    return known, [[_cell(one, row, short, clocks, prose) for one in known] for row in rows]
 
 
-def _cell(column: Column, row: Any, short: dict[str, str], clocks: Clocks) -> Cell:
+def _cell(column: Column, row: Any, short: dict[str, str], clocks: Clocks, prose: Sequence[Column]) -> Cell:
     value = getattr(row, column.name)
     styles = ["num"] if column.kind in NUMBERS else ["djq-words"] if column.kind in WORDY else []
-    styles += ["djq-red"] if column.bad is not None and value is not None and value > column.bad else []
-    html = _html(column, row, value, short, clocks)
+    styles += [EMPHASIS[how]] if column not in prose and (how := emphasis(column, value)) else []
+    html = _prose(prose, row) if column in prose else _html(column, row, value, short, clocks)
+    styles += [] if column.kind in NUMBERS else [_width(strip_tags(str(html)))]
     if column.is_key and (conditions := getattr(row, "conditions", None)):
         query = urlencode({name: _plain(value) for name, value in conditions.items()})
-        html = format_html('<a href="{}?{}">{}</a>', _url("messages"), query, html)
+        html = format_html('<a href="{}?{}">{}</a>', url(PAGES.get(type(row), "messages")), query, html)
     title = value if column.kind is Kind.COMMAND else ""
-    return Cell(html, column.title.capitalize(), title, " ".join(styles), column.is_key)
+    return Cell(html, capfirst(column.title), title, " ".join(filter(None, styles)), column.is_key)
 
 
 def _html(column: Column, row: Any, value: Any, short: dict[str, str], clocks: Clocks) -> SafeString | str:
@@ -72,27 +83,52 @@ def _html(column: Column, row: Any, value: Any, short: dict[str, str], clocks: C
     if value is None or value in ("", (), []):
         return NONE
     if kind is Kind.ID:
-        link = f"{_url('message')}?{urlencode({'queue': queue, 'id': _plain(value)})}"
+        link = f"{url('message')}?{urlencode({'queue': queue, 'id': _plain(value)})}"
         return format_html('<a class="djq-id" title="{}" href="{}">{}</a>', value, link, short[value])
     if kind is Kind.COMMAND:
-        return short[value]
+        return _name(short[value])
     if kind is Kind.LANE:
-        link = f"{_url('messages')}?{urlencode({'queue': queue, 'lane': _plain(value)})}"
-        return format_html('<a href="{}">{}</a>', link, value)
+        link = f"{url('messages')}?{urlencode({'queue': queue, 'lane': _plain(value)})}"
+        return format_html('<a href="{}">{}</a>', link, _name(value))
     if kind is Kind.RUNS:
         return format_html_join("", "<div>{}</div>", ((_run(one, queue, clocks),) for one in value[:MOST_RUNS]))
     if kind is Kind.STATE:
         return format_html('<span class="djq-state djq-{}">{}</span>', value, value)
     if kind in MOMENTS:
         return ago(value, queue, clocks)
+    if kind is Kind.TREND:
+        counts = [Series(name, [getattr(one, name) for one in value.points]) for name in ("done", "failed")]
+        return spark(f"{text_of(kind, row, value)} in the {column.title}", counts)
+    if kind is Kind.NAME:
+        return _name(str(value))
     text = text_of(kind, row, value)
     return Truncator(str(value)).chars(LONGEST_TEXT) if text is None else text
 
 
+def _prose(columns: Sequence[Column], row: Any) -> SafeString | str:
+    """The sentences of a row below each other; those after the first column stand back."""
+    known = [(one, text) for one in columns if (text := getattr(row, one.name))]
+    lines = ((EMPHASIS.get(emphasis(one, text), "quiet" if one is not columns[0] else ""), text) for one, text in known)
+    return format_html_join("", '<div class="{}">{}</div>', lines) or NONE
+
+
+def _width(text: str) -> str:
+    """The style of a cell by its text."""
+    longest = max(map(len, text.split()), default=0)
+    return "djq-long" if longest > LONGEST_WORD else "nowrap" if len(text) <= SHORT else ""
+
+
+def _name(text: str) -> SafeString | str:
+    """A name; a long one can be broken behind its parts."""
+    if len(text) <= LONGEST_WORD:
+        return text
+    return format_html_join(SafeString("<wbr>"), "{}", ((part,) for part in re.split(r"(?<=[._:/@-])", text)))
+
+
 def _run(one: RunRow, queue: str, clocks: Clocks) -> SafeString:
-    link = f"{_url('message')}?{urlencode({'id': _plain(one.id)})}"
+    link = f"{url('message')}?{urlencode({'id': _plain(one.id)})}"
     run = '<a title="{}" href="{}">{}</a> {}'
-    return format_html(run, one.id, link, one.command, ago(one.since, queue, clocks))
+    return format_html(run, one.id, link, _name(one.command), ago(one.since, queue, clocks))
 
 
 def ago(moment: Any, queue: str, clocks: Clocks) -> SafeString | str:
@@ -108,7 +144,7 @@ def ago(moment: Any, queue: str, clocks: Clocks) -> SafeString | str:
     return format_html('<time class="nowrap" title="{}">{}</time>', exact, text)
 
 
-def _url(page: str) -> str:
+def url(page: str) -> str:
     return reverse(f"admin:djqueue_dashboard_{page}")
 
 

@@ -200,8 +200,7 @@ def _written(known: Schedule) -> dict[str, str]:
         return said | {"kind": "every", "when": _number(when.every)}
     if isinstance(when, Recurrence):
         return said | {"kind": "rrule", "when": when.rrule, "zone": when.zone}
-    line = " ".join(getattr(when.crontab, name) for name in ("minute", "hour", "day", "month", "day_of_week"))
-    return said | {"kind": "crontab", "when": line, "zone": str(when.crontab.time_zone or "")}
+    return said | {"kind": "crontab", "when": when.crontab.line, "zone": str(when.crontab.time_zone or "")}
 
 
 def _number(seconds: float) -> str:

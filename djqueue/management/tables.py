@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from djqueue.operations.clocks import Clocks
-from djqueue.operations.reports import NUMBERS, Column, Kind, shown, text_of
+from djqueue.operations.reports import NUMBERS, Column, Kind, emphasis, shown, text_of
 from djqueue.running.pauses import Pause
 from djqueue.words import (
     NONE,
@@ -40,33 +42,39 @@ Paint = Callable[[str, str], str]
 """Colours a text by the name of a role of Django's palette."""
 _LEAST = 8
 """Characters that a column which is cut keeps."""
+GAP = "  "
+"""Between two columns."""
+LEAST_PROSE = 30
+"""Characters of a line of sentences, however narrow the terminal is."""
 
 
-def table(
+def _table(
     head: Sequence[str],
     rows: Iterable[Sequence[str]],
-    right: Collection[str] = (),
+    right: Collection[str],
     *,
-    without: Collection[str] = (),
-    cuts: Mapping[str, Callable[[str, int], str]] | None = None,
-    spared: str = "",
-    width: int | None = None,
-    paint: Paint = lambda text, role: text,
-) -> str:
-    """Columns as wide as they must be; those in ``right`` are aligned to the right, those in ``without`` left out.
+    cuts: Mapping[str, Callable[[str, int], str]],
+    spared: str,
+    width: int | None,
+    paint: Paint,
+) -> tuple[list[str], int]:
+    """Lines of columns as wide as they must be, and the width of a line; columns in ``right`` are aligned to the right.
 
     If that is wider than ``width`` characters, the columns in ``cuts`` are made narrower, the widest first and the
     ``spared`` one last, each by its own function of a text and a length.
     """
-    shown = [index for index, name in enumerate(head) if name not in without]
-    lines = [[line[index] for index in shown] for line in ([Cell.of(name, "MIGRATE_LABEL") for name in head], *rows)]
+    lines = [[Cell.of(name, "MIGRATE_LABEL") for name in head], *rows]
     widths = {str(column[0]): max(map(len, column)) for column in zip(*lines, strict=True)}
-    while width is not None and sum(widths.values()) + 2 * (len(widths) - 1) > width:
-        wide = [name for name in cuts or () if widths.get(name, 0) > _LEAST]
+    while width is not None and _wide(widths) > width:
+        wide = [name for name in cuts if widths.get(name, 0) > _LEAST]
         if not wide:
             break
         widths[max(wide, key=lambda name: (name != spared, widths[name]))] -= 1
-    return "\n".join(_line(line, widths, right, cuts or {}, paint) for line in lines)
+    return [_line(line, widths, right, cuts, paint) for line in lines], _wide(widths)
+
+
+def _wide(widths: Mapping[str, int]) -> int:
+    return sum(widths.values()) + len(GAP) * (len(widths) - 1)
 
 
 def _line(
@@ -82,7 +90,7 @@ def _line(
         blank = " " * (width - len(text))
         painted = paint(text, getattr(cell, "role", ""))
         shown.append(blank + painted if name in right else painted + blank)
-    return "  ".join(shown).rstrip()
+    return GAP.join(shown)
 
 
 def shown_parts(parts: Mapping[str, str], paint: Paint) -> str:
@@ -115,17 +123,22 @@ CUTS = {
 ROLES = {
     "busy": "WARNING",
     "cancelled": "WARNING",
+    "critical": "ERROR",
     "delayed": "WARNING",
     "discarded": "WARNING",
     "expired": "WARNING",
     "failed": "ERROR",
     "gone": "ERROR",
+    "ok": "SUCCESS",
     "paused": "ERROR",
     "quiet": "WARNING",
     "running": "SUCCESS",
     "stopping": "WARNING",
+    "unknown": "ERROR",
+    "warning": "WARNING",
 }
 """The colours of states."""
+EMPHASIS = {"bad": "ERROR", "warning": "WARNING"}
 
 
 def report(
@@ -137,15 +150,36 @@ def report(
     width: int | None = None,
     paint: Paint = lambda text, role: text,
 ) -> str:
-    """A table of the rows of a report, with the columns that say something, but for those ``without``."""
+    """A table of the rows of a report, with the columns that say something, but for those ``without``.
+
+    What is in sentences is the last column: wrapped, and the texts of a row below each other.
+    """
     clocks = clocks or Clocks()
-    columns = shown(rows, without)
+    known = shown(rows, without)
+    columns = [one for one in known if one.kind is not Kind.PROSE]
     cells = [_cells(one, rows, clocks, full_ids) for one in columns]
     right = [one.title for one in columns if one.kind in (*NUMBERS, Kind.AGE, Kind.AGO)]
     cuts = {one.title: CUTS[one.kind] for one in columns if one.kind in CUTS}
     key = next((one.title for one in columns if one.is_key), "")
     form: Any = {"cuts": cuts, "spared": key, "width": width, "paint": paint}
-    return table([one.title for one in columns], zip(*cells, strict=True), right, **form)
+    lines, wide = _table([one.title for one in columns], zip(*cells, strict=True), right, **form)
+    if prose := [one for one in known if one.kind is Kind.PROSE]:
+        texts = [_prose(prose, row, wide + len(GAP), width, paint) for row in rows]
+        heads = [paint(prose[0].title, "MIGRATE_LABEL"), *texts]
+        lines = [line + GAP + text for line, text in zip(lines, heads, strict=True)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _prose(columns: Sequence[Column], row: Any, begin: int, width: int | None, paint: Paint) -> str:
+    """The sentences of a row, which begin at a column of the terminal; those after the first text are indented."""
+    lines: list[str] = []
+    for column in columns:
+        indent = " " * begin + (GAP if lines else "")
+        room = sys.maxsize if width is None else max(width - len(indent), LEAST_PROSE)
+        form: Any = {"break_long_words": False, "break_on_hyphens": False}
+        texts = textwrap.wrap(printable(getattr(row, column.name)), room, **form)
+        lines += [indent + (text if column is columns[0] else paint(text, "HTTP_INFO")) for text in texts]
+    return "\n".join(lines)[begin:]
 
 
 def _cells(column: Column, rows: Sequence[Any], clocks: Clocks, full_ids: bool) -> list[str]:
@@ -169,10 +203,8 @@ def _cell(column: Column, row: Any, value: Any, clocks: Clocks) -> str:
     text = printable(_text(column.kind, row, value, clocks)) or NONE
     if column.kind is Kind.STATE:
         return Cell.of(text, ROLES.get(text, ""))
-    if column.bad is not None and value is not None and value > column.bad:
-        return Cell.of(text, "ERROR")
-    if column.warning is not None and value is not None and value > column.warning:
-        return Cell.of(text, "WARNING")
+    if how := emphasis(column, value):
+        return Cell.of(text, EMPHASIS[how])
     return Cell.of(text, "SQL_KEYWORD") if column.is_key else text
 
 
@@ -185,7 +217,7 @@ def _text(kind: Kind, row: Any, value: Any, clocks: Clocks) -> str:
     if kind is Kind.LANE:
         return short_lane(value)
     text = text_of(kind, row, value)
-    return cut(value or "", LONGEST_TEXT) if text is None else text
+    return cut(str(value or ""), LONGEST_TEXT) if text is None else text
 
 
 def paused(pause: Pause | None) -> str:

@@ -8,11 +8,12 @@ import logging
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.running.shared import change, shared_stores
 from djqueue.utils import UNREADABLE, json_list, plain, tell
 from djqueue.wiring import queues as all_queues
@@ -25,21 +26,21 @@ MOST = 200
 KEPT = 365 * 86_400.0  # seconds after the last action
 
 
-@dataclass(frozen=True, slots=True)
+@report_row
 class Action:
     """One action of an operator."""
 
-    at: float
+    at: float = column("when", Kind.AGE)
     """When, in epoch seconds by the clock of the store."""
-    by: str
+    by: str = column("who", Kind.NAME)
     """Who: ``user@host``, or what the caller gave."""
-    queue: str
+    queue: str = column("queue", Kind.QUEUE)
     """The alias of the queue."""
-    action: str
+    action: str = column("action", Kind.NAME)
     """What was done, as a verb: pause, resume, cancel, remove, requeue, …"""
-    what: str
+    what: str = column("what")
     """To what, in words."""
-    count: int
+    count: int = column("how many", Kind.NUMBER)
     """To how many."""
 
 

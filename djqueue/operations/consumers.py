@@ -28,6 +28,9 @@ class RunRow:
     seconds: float = column("for", Kind.SECONDS, told=False)
     """For how long, when its consumer said so."""
     since: float = column(kind=Kind.MOMENT)
+    consumer: str = column("consumer", Kind.NAME, optional=True, told=False, default="")
+    queue: str = field(default="")
+    """An alias by whose clock ``since`` is."""
 
 
 @report_row

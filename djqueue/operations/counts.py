@@ -1,27 +1,67 @@
-"""The report of queues: how much is in each, how fast it goes, and what is paused."""
+"""The report of queues: how much is in each, how fast it goes, who serves it, and what is paused."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
-from djqueue.operations.rates import QueueRates
+from djqueue.exceptions import QueueError
+from djqueue.messages.failures import text_of
+from djqueue.operations.consumers import consumers_of, serving
+from djqueue.operations.pausing import each_once, pause_of, pauses_of
+from djqueue.operations.queues import asking
+from djqueue.operations.rates import HOUR, QueueRates, queue_rates
 from djqueue.operations.reports import Kind, column, report_row
+from djqueue.running.consumers import GONE, ConsumerRecord
 from djqueue.running.pauses import COMMAND, QUEUE, Pause
+from djqueue.running.shared import shared_stores
+from djqueue.throttle import ThrottledQueue
+from djqueue.words import NONE
 
 OLD, TOO_OLD = 60.0, 600.0
 """Seconds that a message has waited for a consumer, from which on that stands out, and stands out more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A queue as it was seen."""
+
+    queue: BaseQueue
+    stats: QueueStats | None
+    """None if it cannot be asked."""
+    problem: str
+    """Why it, or its store of facts, cannot be asked."""
+    servers: Sequence[ConsumerRecord]
+    """The live consumers that serve it."""
+    gone: Sequence[ConsumerRecord]
+    """Those that served it, and have not been heard of for a while."""
+    pauses: Sequence[Pause]
+    """What is paused of all queues."""
+    rates: QueueRates | None
+    """What came in and was done lately; None if that is not known."""
+
+    @property
+    def alias(self) -> str:
+        return self.queue.alias
+
+    @property
+    def keeps_facts(self) -> bool:
+        return "facts" in self.queue.features
 
 
 @report_row
 class QueueRow:
     """A queue in the report of queues; None is what is not known."""
 
-    queue: str = column("queue", Kind.QUEUE)
+    queue: str = column("queue", Kind.QUEUE, key=True)
     backend: str = column()
     """Where it is."""
-    ready: int = column("ready", Kind.COUNT)
+    ready: int | None = column("ready", Kind.COUNT)
     delayed: int | None = column("delayed", Kind.COUNT)
     running: int | None = column("running", Kind.COUNT)
     failed: int | None = column("failed", Kind.COUNT, bad=0)
@@ -29,46 +69,147 @@ class QueueRow:
     entered: float | None = column("in/s", Kind.RATE, told=False)
     """Messages per second that came in since the last look, and below that were done."""
     ended: float | None = column("done/s", Kind.RATE, told=False)
-    done_per_minute: float | None = column("done/min", Kind.RATE)
+    enqueued_per_minute: float | None = column("in/min", Kind.RATE)
     """In the last five minutes, as the other rates are."""
+    done_per_minute: float | None = column("done/min", Kind.RATE)
     failed_per_minute: float | None = column("failed/min", Kind.RATE, bad=0)
     time_to_drain: float | None = column("drain", Kind.SECONDS)
     oldest: float | None = column("oldest", Kind.SECONDS, warning=OLD, bad=TOO_OLD)
     """Seconds that the longest waiting ready message has been due."""
+    consumers: int | None = column("consumers", Kind.NUMBER)
+    """How many live ones serve it; None if its consumers are not heard of."""
     pause: Pause | None = column("paused", Kind.PAUSE, optional=True)
-    enqueued_per_minute: float | None = column(kind=Kind.RATE)
+    problem: str = column("problem", Kind.PROSE, optional=True, bad=0, told=False)
+    """Why it cannot be asked, or that nothing serves it."""
+    note: str = column("note", Kind.PROSE, optional=True, told=False)
+    """What its throttle allows, and what of it cannot be seen."""
     retried_per_minute: float | None = column(kind=Kind.RATE)
     paused_commands: Sequence[Pause] = column()
     capped: int | None = column(kind=Kind.NUMBER)
     """The number at which counting stopped."""
+    keeps_facts: bool = False
+    """Whether it can be paused."""
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The filter that selects its messages."""
+        return {"queue": self.queue}
 
     @classmethod
-    def of(
-        cls,
-        queue: BaseQueue,
-        stats: QueueStats,
-        rates: QueueRates | None,
-        pauses: Sequence[Pause],
-        since: tuple[float | None, float | None] = (None, None),
-    ) -> QueueRow:
+    def of(cls, one: Seen, since: tuple[float | None, float | None] = (None, None), note: str = "") -> QueueRow:
         """``since`` has the rates since the last look."""
+        queue, counts, lately = one.queue, one.stats, one.rates
+        is_heard = one.keeps_facts and not queue.store.is_local and not one.problem
         return cls(
             queue=queue.alias,
             backend=queue.describe(),
-            ready=stats.ready,
-            delayed=stats.delayed,
-            running=stats.leased,
-            failed=stats.failed,
-            done=stats.done,
+            ready=getattr(counts, "ready", None),
+            delayed=getattr(counts, "delayed", None),
+            running=getattr(counts, "leased", None),
+            failed=getattr(counts, "failed", None),
+            done=getattr(counts, "done", None),
             entered=since[0],
             ended=since[1],
-            done_per_minute=getattr(rates, "done", None),
-            failed_per_minute=getattr(rates, "failed", None),
-            time_to_drain=getattr(rates, "time_to_drain", None),
-            oldest=stats.oldest,
-            pause=next((one for one in pauses if (one.kind, one.name) == (QUEUE, queue.alias)), None),
-            enqueued_per_minute=getattr(rates, "enqueued", None),
-            retried_per_minute=getattr(rates, "retried", None),
-            paused_commands=[one for one in pauses if one.kind == COMMAND and one.queue in ("", queue.alias)],
-            capped=stats.capped,
+            enqueued_per_minute=getattr(lately, "enqueued", None),
+            done_per_minute=getattr(lately, "done", None),
+            failed_per_minute=getattr(lately, "failed", None),
+            time_to_drain=getattr(lately, "time_to_drain", None),
+            oldest=getattr(counts, "oldest", None),
+            consumers=len(one.servers) if is_heard else None,
+            pause=pause_of(queue, one.pauses, QUEUE, queue.alias),
+            problem=_problem(one, is_heard),
+            note=note,
+            retried_per_minute=getattr(lately, "retried", None),
+            paused_commands=[each for each in one.pauses if each.kind == COMMAND and each.queue in ("", queue.alias)],
+            capped=getattr(counts, "capped", None),
+            keeps_facts=one.keeps_facts,
         )
+
+
+def _problem(one: Seen, is_heard: bool) -> str:
+    if one.problem:
+        return f"cannot be asked: {one.problem}"
+    return "no consumer serves it" if is_heard and not one.servers else ""
+
+
+def seen(queues: Iterable[BaseQueue], period: str = HOUR) -> list[Seen]:
+    """These queues, with their rates of a period. Each store is asked by itself, as another one may be away."""
+    asked = [(queue, *_stats(queue)) for queue in queues]
+    known = around(there := [queue for queue, stats, _ in asked if stats is not None])
+    rates = _rates([queue for queue in there if queue.alias not in known.problems], period)
+    paused = each_once(known.pauses)
+    return [
+        Seen(
+            queue,
+            stats,
+            problem or known.problems.get(queue.alias, ""),
+            serving(queue, known.consumers),
+            [one for one in known.consumers if one.state == GONE and queue.alias in one.queues],
+            paused,
+            rates.get(queue.alias),
+        )
+        for queue, stats, problem in asked
+    ]
+
+
+def _stats(queue: BaseQueue) -> tuple[QueueStats | None, str]:
+    try:
+        with asking(queue):
+            return queue.stats(), ""
+    except QueueError as error:
+        return None, str(error)
+
+
+def _rates(queues: Sequence[BaseQueue], period: str) -> dict[str, QueueRates]:
+    """What came in and was done lately, by alias."""
+    found: dict[str, QueueRates] = {}
+    for shared in shared_stores(queues):
+        with suppress(Exception):  # whatever its client raises: it answered just now
+            found |= {one.queue: one for one in queue_rates([queue.alias for queue in shared.queues], period)}
+    return found
+
+
+class Around(NamedTuple):
+    """What consumers and operators have said in the stores of some queues."""
+
+    consumers: list[ConsumerRecord]
+    """A consumer that serves queues of two stores is in it twice."""
+    pauses: list[Pause]
+    problems: dict[str, str]
+    """Why a store cannot be asked, by the aliases of its queues."""
+
+
+def around(queues: Sequence[BaseQueue]) -> Around:
+    """Each store is asked by itself, as another one may be away."""
+    found = Around([], [], {})
+    for shared in shared_stores(queues):
+        try:
+            with asking(shared.queues[0]):
+                found.consumers.extend(consumers_of(shared))
+                found.pauses.extend(pauses_of(shared))
+        except QueueError as error:
+            found.problems.update(dict.fromkeys((queue.alias for queue in shared.queues), str(error)))
+    return found
+
+
+def throttle_of(queue: BaseQueue) -> str:
+    """What the throttle of a queue allows, how much of that is used, and whether it holds messages; "" without one."""
+    if not isinstance(queue, ThrottledQueue):
+        return ""
+    try:
+        grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
+        used = queue.store.shared.used(queue.rate_limit)
+    except Exception as error:
+        return text_of(error)
+    said = f"at most {grant.window}, {used:,} used"
+    if not grant.reason:
+        return said
+    return f"{said}: throttled" + (f" for {grant.retry_after:.0f} s" if grant.retry_after < inf else "")
+
+
+def places(rows: Iterable[QueueRow]) -> list[str]:
+    """Where queues are, a line for each place."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.backend or NONE, []).append(row.queue)
+    return [f"{', '.join(aliases)}: {place}" for place, aliases in found.items()]

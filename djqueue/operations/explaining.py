@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from math import inf
-from typing import Any, NamedTuple
 
 from djqueue.backends.base import BaseQueue, Entry, LaneRecord, Record
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, Lease, QueueStats
@@ -20,6 +19,7 @@ from djqueue.operations.actions import Action, actions
 from djqueue.operations.lanes import GATHERS, RETRY, first_in, records, why_scheduled
 from djqueue.operations.messages import RUNNING, Message, find_message
 from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.reports import Kind, column, report_row
 from djqueue.operations.unknown import Note, lacking, note_of, patience, renamed
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -40,39 +40,33 @@ MOST_BLOCKED = 10
 UNKNOWN, WAITS = "unknown", "waits"
 
 
-class Reason(NamedTuple):
+@report_row
+class Reason:
     """One reason, and what to do about it."""
 
-    kind: str
+    kind: str = column("kind", Kind.NAME)
     """cancelled, command_paused, delayed, due, ended, expired, failed, invalid, lane_busy, lane_gathers, lane_paused,
     lane_retry, lane_throttled, lane_turn, no_consumer, postponed, quiet, queue_paused, queue_throttled, removed, retry,
     running, unknown, unknown_command, unreachable or working."""
-    text: str
-    advice: str = ""
+    text: str = column("reason", Kind.PROSE)
+    advice: str = column("what to do", Kind.PROSE, optional=True, default="")
     """What to do; "" if there is nothing to do."""
-    until: float | None = None
+    until: float | None = column(kind=Kind.MOMENT, default=None)
     """When it ends by itself (epoch seconds, the store's clock), if that is known."""
 
 
-@dataclass(frozen=True, slots=True)
+@report_row
 class Explanation:
     """Why a message, or a queue, is as it is. Nothing stops it if no reason does."""
 
-    subject: str
+    subject: str = column("subject", Kind.NAME, key=True)
     """The id of the message, or the alias of the queue."""
-    queue: str
+    queue: str = column("queue", Kind.QUEUE)
     """The alias of the queue; "" for a message that is not known."""
-    command: str
-    state: str
+    command: str = column("command", Kind.COMMAND)
+    state: str = column("state", Kind.STATE)
     """ready, delayed, running, failed, how the message has ended, or ``unknown``; of a queue ``empty`` or ``waits``."""
-    reasons: tuple[Reason, ...]
-
-
-def as_object(one: Explanation) -> dict[str, Any]:
-    """An explanation, for JSON."""
-    reasons = [reason._asdict() | {"advice": reason.advice or None} for reason in one.reasons]
-    known = {"subject": one.subject, "queue": one.queue or None, "command": one.command or None, "state": one.state}
-    return known | {"reasons": reasons}
+    reasons: Sequence[Reason] = column()
 
 
 # ---- A message
@@ -156,7 +150,7 @@ def _held_up(seen: Surroundings, one: Message) -> Iterator[Reason]:
     yield from (unknown := [*_unknown(seen, one, why_not_here)])
     if one.state == DELAYED:
         advice = "" if unknown else f"To run it now: queue_messages run-now {one.id[-SHORT_ID:]}."
-        yield _again(seen, one, policy, one.at)._replace(advice=advice)
+        yield replace(_again(seen, one, policy, one.at), advice=advice)
     yield from seen.stops()
     if _is_call(one.entry):
         yield from _command_paused(seen, one.command)
@@ -348,7 +342,7 @@ def _lane(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[R
 def _own_retry(seen: Surroundings, lane: LaneRecord, one: Message, policy: Policy | None, held: Reason) -> Reason:
     """The first message of a lane, for which the lane waits."""
     again = _again(seen, one, policy, lane.opens)
-    return held._replace(text=f"{again.text} Its lane {plain(lane.name)} waits for it.")
+    return replace(held, text=f"{again.text} Its lane {plain(lane.name)} waits for it.")
 
 
 def _is_open(lane: LaneRecord) -> bool:
@@ -422,7 +416,7 @@ def _blocked_lanes(seen: Surroundings, lanes: Sequence[LaneRecord]) -> Iterator[
     held = (one for one in lanes if one.paused_reason or (one.waiting and one.state in (LANE_SCHEDULED, LANE_CLOSED)))
     for lane in islice(held, MOST_BLOCKED):
         reason = _held(seen, lane, seen.first_of(lane.name), "")
-        yield reason._replace(text=f"{reason.text[:-1]}; {_messages(lane.waiting, 'waits', 'wait')} in it.")
+        yield replace(reason, text=f"{reason.text[:-1]}; {_messages(lane.waiting, 'waits', 'wait')} in it.")
 
 
 def _movement(seen: Surroundings) -> Reason:

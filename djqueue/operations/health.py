@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from enum import IntEnum
 from math import inf
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from djqueue.operations.consumers import consumers_of, serving
 from djqueue.operations.pausing import pauses_of
 from djqueue.operations.queues import chosen
 from djqueue.operations.rates import LATELY, MINUTES, QueueRates, queue_rates
+from djqueue.operations.reports import Kind, as_json, column, report_row
 from djqueue.operations.unknown import is_unknown, lacking, patience, renamed
 from djqueue.registry import registry
 from djqueue.running.consumers import GONE, QUIET, ConsumerRecord
@@ -21,9 +22,21 @@ from djqueue.running.pauses import QUEUE, Pause
 from djqueue.running.shared import Shared, shared_stores
 from djqueue.words import counted, duration
 
-OK, WARNING, CRITICAL, UNKNOWN = range(4)
-"""How bad it is, as the exit codes of Nagios' plugins."""
-LEVELS = ("ok", "warning", "critical", "unknown")
+
+class Level(IntEnum):
+    """How bad something is, as the exit codes of Nagios' plugins; in words where it is shown."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+as_json.register(Level, str)
+OK, WARNING, CRITICAL, UNKNOWN = Level
 MOST_SEEN = 100
 """Ready messages of a queue whose commands are looked at, and delayed ones, those first that are due first.
 
@@ -39,25 +52,27 @@ class Limit(NamedTuple):
     warning: float = inf
     critical: float = inf
 
-    def level(self, value: float) -> int:
+    def level(self, value: float) -> Level:
         return CRITICAL if value >= self.critical else WARNING if value >= self.warning else OK
 
 
 NONE = Limit()
 
 
-@dataclass(frozen=True, slots=True)
+@report_row
 class Problem:
     """Something that is wrong."""
 
-    level: int
+    level: Level = column("level", Kind.STATE)
     """1 warning, 2 critical, 3 unknown."""
-    queue: str
+    queue: str = column("queue", Kind.QUEUE)
     """The alias of the queue; "" if it is of none alone."""
-    kind: str
+    kind: str = column()
     """backlog, age, failed, errors, consumers, gone, quiet, paused, command or store."""
-    text: str
-    """What is wrong, and what to do where that is known."""
+    text: str = column("problem", Kind.PROSE)
+    """What is wrong."""
+    advice: str = column("what to do", Kind.PROSE, optional=True, default="")
+    """What to do; "" if that is not known."""
 
 
 def health(
@@ -125,8 +140,8 @@ def _of_counts(queue: BaseQueue, stats: QueueStats, limits: Sequence[Limit]) -> 
             level, queue.alias, "age", f"the oldest ready message has waited for {duration(stats.oldest or 0)}"
         )
     if level := failed.level(stats.failed or 0):
-        text = f"{counted(stats.failed or 0, 'failed message')}: queue_errors summary tells of what"
-        yield Problem(level, queue.alias, "failed", text)
+        text = counted(stats.failed or 0, "failed message")
+        yield Problem(level, queue.alias, "failed", text, f"queue_errors summary -q {queue.alias}")
 
 
 def _of_errors(rates: QueueRates, limit: Limit) -> Iterator[Problem]:
@@ -134,28 +149,27 @@ def _of_errors(rates: QueueRates, limit: Limit) -> Iterator[Problem]:
         errors = rates.failed + rates.retried
         share = round(100 * errors / attempts, 3)  # quotients are not exact
         if level := limit.level(share):
-            text = f"{share:.0f} % of the attempts of the last {LATELY} minutes ended in an error: queue_errors summary"
-            yield Problem(level, rates.queue, "errors", text)
+            text = f"{share:.0f} % of the attempts of the last {LATELY} minutes ended in an error"
+            yield Problem(level, rates.queue, "errors", text, f"queue_errors summary -q {rates.queue}")
 
 
 def _of_pause(pause: Pause) -> Problem:
     why = f" ({pause.why})" if pause.why else ""
     if pause.kind == QUEUE:
-        what, mend, alias = "it", f"queue_resume {pause.name}", pause.name
+        what, advice, alias = "it", f"queue_resume {pause.name}", pause.name
     else:
         what, alias, only = f"{pause.kind} {pause.name}", pause.queue, f" -q {pause.queue}" if pause.queue else ""
-        mend = f"queue_resume --{pause.kind} {pause.name}{only}"
-    return Problem(WARNING, alias, "paused", f"{what} is paused by {pause.by}{why}; {mend} resumes it")
+        advice = f"queue_resume --{pause.kind} {pause.name}{only}"
+    return Problem(WARNING, alias, "paused", f"{what} is paused by {pause.by}{why}", advice)
 
 
 def _of_consumers(queue: BaseQueue, alive: Sequence[ConsumerRecord], least: int) -> Iterator[Problem]:
     if len(alive) < least:
-        text = f"{counted(len(alive), 'consumer')} of {least} serves it"
-        text = text if alive else f"no consumer serves it: manage.py queue_consumer -q {queue.alias}"
-        yield Problem(CRITICAL, queue.alias, "consumers", text)
+        text = f"{counted(len(alive), 'consumer')} of {least} serves it" if alive else "no consumer serves it"
+        yield Problem(CRITICAL, queue.alias, "consumers", text, f"queue_consumer -q {queue.alias}")
     elif alive and all(one.state == QUIET for one in alive):
-        text = f"all its consumers are quiet: queue_consumers --resume {alive[0].name}"
-        yield Problem(WARNING, queue.alias, "quiet", text)
+        advice = f"queue_consumers --resume {alive[0].name}"
+        yield Problem(WARNING, queue.alias, "quiet", "all its consumers are quiet", advice)
 
 
 def _of_gone(now: float, known: Sequence[ConsumerRecord], gone_for: float) -> Iterator[Problem]:
@@ -173,10 +187,10 @@ def _of_commands(queue: BaseQueue, alive: Sequence[ConsumerRecord]) -> Iterator[
         return
     waiting = (record.entry for state in (READY, DELAYED) for record in queue.walk(state, MOST_SEEN))
     for one in {entry.command: entry for entry in waiting if entry.command and is_unknown(entry, alive)}.values():
-        yield Problem(WARNING, queue.alias, "command", _of_command(one, alive))
+        yield _of_command(queue, one, alive)
 
 
-def _of_command(one: Entry, alive: Sequence[ConsumerRecord]) -> str:
+def _of_command(queue: BaseQueue, one: Entry, alive: Sequence[ConsumerRecord]) -> Problem:
     known = {name for record in alive for name in record.known}
     meant = None if registry.get(one.command) is not None else renamed(one.command, known)
     hint = f" (did you mean {meant}?)" if meant else ""
@@ -184,4 +198,5 @@ def _of_command(one: Entry, alive: Sequence[ConsumerRecord]) -> str:
         what = f"no live consumer knows the command {one.command}{hint}"
     else:
         what = f"a consumer did not find the command {one.command}{hint}"
-    return f"{what}: deploy it and restart them; its messages wait for {duration(patience())}, and then fail"
+    text = f"{what}; its messages wait for {duration(patience())}, and then fail"
+    return Problem(WARNING, queue.alias, "command", text, "deploy it, and restart the consumers")

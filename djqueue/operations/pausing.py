@@ -74,6 +74,11 @@ def pauses_of(shared: Shared) -> list[Pause]:
     return [_with_aliases(one, names) for one in known.at(now) if any(map(one.covers, shared.queues))]
 
 
+def pause_of(queue: BaseQueue, known: Iterable[Pause], kind: str, name: str) -> Pause | None:
+    """What holds up a queue, or a command in it, of the pauses that are known; None for nothing."""
+    return next((one for one in known if (one.kind, one.name) == (kind, name) and one.queue in ("", queue.alias)), None)
+
+
 def pause(
     kind: str,
     name: str,

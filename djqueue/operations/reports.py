@@ -10,6 +10,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum, auto
 from functools import cache, singledispatch
+from math import inf
 from typing import Any, TypeVar, cast, dataclass_transform
 
 from djqueue.words import NONE, age, count, duration, iso_moment, rate
@@ -47,10 +48,14 @@ class Kind(Enum):
     RATE = auto()
     """A number per second or minute, which may have a fraction."""
     TEXT = auto()
+    PROSE = auto()
+    """Sentences, which are wrapped and never cut."""
     NAMES = auto()
     """Several names."""
     RUNS = auto()
     """What a consumer runs, the longest first."""
+    TREND = auto()
+    """Counts over time: a total with ``done`` and ``failed``, and points with the same."""
     PAUSE = auto()
     """A pause, or None."""
 
@@ -72,7 +77,7 @@ class Column:
     is_key: bool
     """Whether it names the row."""
     bad: float | None
-    """A value above this is bad news."""
+    """A value above this is bad news, and so is any text."""
     warning: float | None
     """A value above this stands out."""
     is_told: bool
@@ -127,6 +132,14 @@ def shown(rows: Sequence[Any], without: Collection[str] = ()) -> list[Column]:
     ]
 
 
+def emphasis(column: Column, value: Any) -> str:
+    """How much a value stands out: ``bad``, ``warning`` or not."""
+    size = inf if isinstance(value, str) and value else value or 0.0
+    if column.bad is not None and size > column.bad:
+        return "bad"
+    return "warning" if column.warning is not None and size > column.warning else ""
+
+
 def text_of(kind: Kind, row: Any, value: Any) -> str | None:
     """The text of a value of a row, where all front ends show it alike; None for the other kinds."""
     if kind is Kind.DURATION:
@@ -141,6 +154,8 @@ def text_of(kind: Kind, row: Any, value: Any) -> str | None:
         return rate(value)
     if kind is Kind.NAMES:
         return ", ".join(value)
+    if kind is Kind.TREND:
+        return f"{count(value.total.done)} done and {count(value.total.failed)} failed" if value else NONE
     return None
 
 

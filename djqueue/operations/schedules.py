@@ -43,7 +43,7 @@ class Schedule:
     origin: str = column("origin", told=False)
     """Where it comes from, in words."""
     timetable: str = column("timetable")
-    """When it ticks, in words or as code."""
+    """When it ticks: in words, or the five fields of a crontab."""
     made: bool = column()
     """Whether it was made at run time, by ``schedules.add``."""
     next: float | None = column("next", Kind.MOMENT)

@@ -13,10 +13,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from djqueue import words
-from djqueue.dashboard import rendering
+from djqueue.dashboard import rendering, seeing
+from djqueue.dashboard.site import TABS
 from djqueue.operations import acting
 from djqueue.operations.reports import NUMBERS
-from djqueue.running.consumers import ConsumerRecord
 
 register = template.Library()
 
@@ -68,16 +68,6 @@ def ago(context: Context, moment: Any, queue: str) -> SafeString | str:
     return rendering.ago(moment, queue, context["clocks"])
 
 
-@register.simple_tag(takes_context=True)
-def since(context: Context, moment: Any, queue: str) -> SafeString | str:
-    """For how long something has lasted, by the clock of a queue; the moment of its beginning is in the title."""
-    exact = words.full_moment(moment)
-    if exact == words.NONE:
-        return exact
-    lasted = max(0.0, context["clocks"].now(queue) - moment)
-    return format_html('<time class="nowrap" title="since {}">{}</time>', exact, words.age(lasted))
-
-
 @register.simple_tag
 def exact(moment: Any) -> str:
     """A moment with its date, to the second."""
@@ -108,6 +98,7 @@ def named(queue: str, id: str) -> str:
 
 
 @register.simple_tag
-def capacity(consumer: ConsumerRecord) -> str:
-    """How many messages a consumer runs at a time."""
-    return words.number(consumer.threads + consumer.coroutines)
+def more(kind: str) -> SafeString | str:
+    """A link to the page that shows more of a kind of problem or reason; "" if none does."""
+    page = seeing.PAGES.get(kind)
+    return format_html('<a href="{}">{}</a>', rendering.url(page), TABS[page]) if page else ""

@@ -9,7 +9,7 @@ import pytest
 from djqueue.consumer.rates import Sampler, spans_of
 from djqueue.dashboard import plots
 from djqueue.dashboard.plots import Series, Words
-from tests.dashboard.calls import book, counted, send_receipt
+from tests.dashboard.calls import book, counted, heartbeat, send_receipt
 from tests.dashboard.conftest import ROOT
 from tests.dashboard.test_pages import get, put, text_of
 
@@ -32,11 +32,13 @@ def test_commands_show_what_was_counted_in_the_last_hour_and_day(queue, boss):
     counted(queue, send_receipt.name, 300, done=7)
     hour, day = (numbers_of(get(boss, "commands/", period=period), send_receipt.name) for period in ("hour", "day"))
     assert (hour["Done"], hour["Failed"], day["Done"]) == ("2,000", "6", "2,007")
-    assert hour["Others"] == "4 retried, 2 discarded" and "ms" in hour["Median run"] + hour["Median wait"] + hour["p95"]
+    assert hour["Others"] == "4 retried, 2 discarded"
+    assert "ms" in hour["Median run"] + hour["Median wait"] + hour["P95 run"]
     page = get(boss, "commands/")
     titles = re.findall(r"<svg[^>]*><title>([^<]+)", page)
     assert titles == ["2,000 done and 6 failed in the last hour", "2,007 done and 6 failed in the last day"]
-    assert "none in the last hour" in page and book.name in page, "that are declared"
+    declared = numbers_of(page, book.name)
+    assert (declared["Done"], declared["Median run"], declared["Last hour"]) == ("0", "-", "-"), "that are declared"
 
 
 @STORES
@@ -46,7 +48,7 @@ def test_a_command_has_plots_and_a_table_of_their_values(queue, boss):
     page = get(boss, f"commands/one/?{unescape(there)}")
     assert page.count('<svg class="djq-plot"') == 6, "attempts, how long they ran and waited: of the hour and the day"
     assert "Attempts: done, failed, others; at most 44" in page and "done 40, failed 3, others 1" in page
-    row = next(one for one in page.split("<tr>") if 'data-label="Failed" class="num">3<' in one)
+    row = next(one for one in page.split("<tr>") if 'data-label="Failed" class="num djq-red">3<' in one)
     assert 'data-label="Done" class="num">40<' in row and "1 discarded" in row
     unknown = boss.get(ROOT + "commands/one/", {"queue": "default", "command": EVIL})
     assert unknown.status_code == 404 and "counted nothing of it" in text_of(unknown)
@@ -61,12 +63,22 @@ def test_queues_and_the_overview_say_what_comes_in_and_is_done_and_when_they_are
     queue.complete(queue.claim(60))
     Sampler().look(queue, now)
     counted(queue, send_receipt.name, 1, done=60, failed=5)
-    pages = {path: text_of(boss.get(ROOT + path)) for path in ("", "queues/")}
-    assert re.search(r"1\d a minute 0 a minute come in", pages[""]) and re.search(r"drained in 1m (40|3\d)s", pages[""])
-    assert re.search(r" 0 in, 1\d done (0\.[89]|1(\.\d)?) failed drained in 1m (40|3\d)s ", pages["queues/"]), pages[
-        "queues/"
-    ]
+    overview = text_of(boss.get(ROOT))
+    assert re.search(r"1\d a minute 0 a minute come in", overview)
+    assert re.search(r"drained in 1m (40|3\d)s", overview)
+    page = get(boss, "queues/").partition(f">{queue.alias}<")[2]
+    row = dict(re.findall(r'data-label="([\w/]+)"[^>]*>([^<]+)<', page.partition("</tr>")[0]))
+    assert re.fullmatch(r"1\d", row["Done/min"]) and re.fullmatch(r"0\.[89]|1(\.\d)?", row["Failed/min"])
+    assert row["In/min"] == "0" and re.fullmatch(r"1m (40|3\d)s", row["Drain"])
     assert boss.get(ROOT).content.decode().count('<svg class="djq-plot"') == 2
+
+
+def test_the_overview_says_since_when_no_consumer_has_counted(queue, boss):
+    assert "No consumer has counted in the last day." in get(boss)
+    heartbeat(queue, "web-1:42:beef", 60.0)
+    assert re.search(r"No consumer has counted since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.", get(boss))
+    heartbeat(queue, "web-1:42:beef")
+    assert "No consumer has counted" not in get(boss)
 
 
 @pytest.mark.parametrize("value", ["Infinity", "NaN", "-5", "1" + "0" * 400, '"<b>"', "[1]"])

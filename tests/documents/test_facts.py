@@ -26,7 +26,9 @@ from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
 from djqueue.operations.consumers import ConsumerRow
 from djqueue.operations.counts import QueueRow
+from djqueue.operations.explaining import Explanation, Reason
 from djqueue.operations.failed import FailedMessage, Group
+from djqueue.operations.health import Problem
 from djqueue.operations.history import EndedMessage
 from djqueue.operations.lanes import LaneRow
 from djqueue.operations.messages import Message
@@ -70,7 +72,10 @@ def names(path: Path, title: str) -> list[str]:
     return [name for row in table(path, title) for name in literals(row[0])]
 
 
-REPORTS = (Message, FailedMessage, Group, EndedMessage, LaneRow, Schedule, PauseRow, ConsumerRow, QueueRow)
+REPORTS = (
+    *(Message, FailedMessage, Group, EndedMessage, LaneRow, Schedule, PauseRow, ConsumerRow, QueueRow),
+    *(Problem, Explanation, Reason),
+)
 
 
 def switches() -> set[str]:

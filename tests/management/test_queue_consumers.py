@@ -165,7 +165,7 @@ class TestHealth:
         queue.put([Entry(b"", "1"), Entry(b"", "2")])
         assert code("queue_health", "--backlog", "2:5") == (
             1,
-            "WARNING: 1 problem\nwarning   queue default: 2 messages ready\n",
+            "WARNING: 1 problem\nlevel    queue    problem\nwarning  default  2 messages ready\n",
         )
         assert code("queue_health", "--backlog", ":2")[0] == 2
         assert code("queue_health", "--consumers", "2")[0] == 2
@@ -174,7 +174,15 @@ class TestHealth:
             2,
             {
                 "status": "critical",
-                "problems": [{"level": "critical", "queue": "default", "kind": "backlog", "text": "2 messages ready"}],
+                "problems": [
+                    {
+                        "level": "critical",
+                        "queue": "default",
+                        "kind": "backlog",
+                        "text": "2 messages ready",
+                        "advice": None,
+                    }
+                ],
             },
         )
 

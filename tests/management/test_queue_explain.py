@@ -1,6 +1,7 @@
 """queue_explain: why a message does not run, or a queue does not move."""
 
 import sys
+from datetime import datetime
 
 import pytest
 
@@ -145,9 +146,14 @@ def test_the_command_takes_parts_of_ids_and_says_queues_without_any(queue, setti
     text = run("queue_explain", id[-8:])
     assert text.splitlines()[0] == f"{id}: ready ({deliver.name}, queue default)"
     assert "Nothing stops it: 1 message is ready" in text
-    assert run("queue_explain").startswith("default: waits\n  Nothing stops it: 1 message is ready")
+    assert run("queue_explain").startswith(
+        "default: waits\nkind     reason\nworking  Nothing stops it: 1 message is ready"
+    )
     [told] = run_json("queue_explain", id)
     assert (told["subject"], told["reasons"][0]["kind"]) == (id, "working")
+    delayed = deliver.using(delay=600).enqueue(8).id
+    [until] = [reason["until"] for reason in run_json("queue_explain", delayed)[0]["reasons"]]
+    assert 590 < datetime.fromisoformat(until).timestamp() - queue.now() <= 600
     monkeypatch.setenv("COLUMNS", "50")
     assert all(len(line) <= 50 for line in run("queue_explain", "-q", "default").splitlines())
     assert str(failure("queue_explain", "nope")) == "Not known: nope"

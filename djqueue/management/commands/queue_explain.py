@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
@@ -12,11 +11,12 @@ from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
-from djqueue.management.tables import width_of
+from djqueue.management.tables import report, width_of
 from djqueue.operations import paging
-from djqueue.operations.explaining import UNKNOWN, Explanation, as_object, explain, explain_message, explain_queue
+from djqueue.operations.explaining import UNKNOWN, Explanation, explain, explain_message, explain_queue
 from djqueue.operations.finding import Found, find, unclear
 from djqueue.operations.queues import asking, chosen, of_each
+from djqueue.operations.reports import as_json
 from djqueue.utils import nearest
 from djqueue.wiring import queues as all_queues
 from djqueue.words import number, printable
@@ -49,7 +49,7 @@ class Command(OperatorCommand):
         else:
             found, failures = of_each(queues, lambda queue: [explain_queue(queue)])
         if options["json"]:
-            self.stdout.write(json.dumps([as_object(one) for one in found]))
+            self.stdout.write(json.dumps(as_json(found)))
         else:
             self.stdout.write("\n\n".join(self._text(one) for one in found))
         if unknown := [one.subject for one in found if one.state == UNKNOWN]:
@@ -61,18 +61,8 @@ class Command(OperatorCommand):
         queue = f"queue {one.queue}" if one.queue not in ("", one.subject) else ""
         about = ", ".join(filter(None, [one.command, queue]))
         head = f"{one.subject}: {one.state}{f' ({about})' if about else ''}"
-        lines = [self.paint(printable(head), "MIGRATE_HEADING")]
-        for reason in one.reasons:
-            lines += self._wrapped("  ", reason.text)
-            lines += [self.paint(line, "HTTP_INFO") for line in self._wrapped("    ", reason.advice)]
-        return "\n".join(lines)
-
-    def _wrapped(self, indent: str, text: str) -> list[str]:
-        width = width_of(self.stdout)
-        if width is None or not text:
-            return [indent + printable(text)] if text else []
-        form: Any = {"break_long_words": False, "break_on_hyphens": False}
-        return textwrap.wrap(printable(text), width, initial_indent=indent, subsequent_indent=indent, **form)
+        reasons = report(one.reasons, width=width_of(self.stdout), paint=self.paint)
+        return f"{self.paint(printable(head), 'MIGRATE_HEADING')}\n{reasons}"
 
 
 def _hinted(id: str) -> str:

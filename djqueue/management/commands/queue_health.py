@@ -6,7 +6,6 @@ import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
-from dataclasses import asdict
 from math import inf
 from typing import Any
 
@@ -16,11 +15,11 @@ from djqueue import operations
 from djqueue.exceptions import InvalidQueueError
 from djqueue.management.arguments import limit, span
 from djqueue.management.base import OperatorCommand
-from djqueue.operations.health import GONE_LATELY, LEVELS, OK, UNKNOWN, Limit
+from djqueue.management.tables import ROLES, report, width_of
+from djqueue.operations.health import GONE_LATELY, OK, UNKNOWN, Level, Limit
 from djqueue.operations.queues import asking_stores, chosen
-from djqueue.words import counted, printable
-
-ROLES = {"warning": "WARNING", "critical": "ERROR", "unknown": "ERROR", "ok": "SUCCESS"}
+from djqueue.operations.reports import as_json
+from djqueue.words import counted
 
 
 class Command(OperatorCommand):
@@ -75,21 +74,18 @@ class Command(OperatorCommand):
             found = operations.health(aliases, least_consumers=options["consumers"], gone_for=options["gone"], **limits)
         worst = max((one.level for one in found), default=OK)
         if options["json"]:
-            problems = [{**asdict(one), "level": LEVELS[one.level]} for one in found]
-            self.stdout.write(json.dumps({"status": LEVELS[worst], "problems": problems}))
+            self.stdout.write(json.dumps(as_json({"status": worst, "problems": found})))
         else:
-            self._tell(worst, found, len(aliases))
+            self._show(worst, found, len(aliases))
         if worst:
             sys.exit(worst)
 
-    def _tell(self, worst: int, found: list[operations.Problem], queues: int) -> None:
-        status = self.paint(LEVELS[worst].upper(), ROLES[LEVELS[worst]])
+    def _show(self, worst: Level, found: list[operations.Problem], queues: int) -> None:
+        status = self.paint(str(worst).upper(), ROLES[str(worst)])
         said = counted(len(found), "problem") if found else f"{counted(queues, 'queue')} in order"
         self.stdout.write(f"{status}: {said}")
-        for one in found:
-            level = self.paint(f"{LEVELS[one.level]:8}", ROLES[LEVELS[one.level]])
-            queue = f"queue {one.queue}: " if one.queue else ""
-            self.stdout.write(f"{level}  {printable(queue + one.text)}")
+        if found:
+            self.stdout.write(report(found, width=width_of(self.stdout), paint=self.paint))
 
 
 def _percent(text: str) -> float:

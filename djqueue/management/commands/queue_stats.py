@@ -13,17 +13,15 @@ from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
-from djqueue.exceptions import QueueError
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import paused, report, width_of
 from djqueue.operations import reports
-from djqueue.operations.counts import QueueRow
-from djqueue.operations.pausing import pauses
-from djqueue.operations.queues import asking, asking_stores, chosen
-from djqueue.operations.rates import MINUTES, QueueRates, queue_rates
-from djqueue.running.pauses import COMMAND, Pause
+from djqueue.operations.counts import QueueRow, Seen, places, seen
+from djqueue.operations.queues import chosen
+from djqueue.operations.rates import MINUTES
+from djqueue.running.pauses import COMMAND
 from djqueue.utils import clock
-from djqueue.words import NONE, cut, cut_middle, number, printable, time_of_day
+from djqueue.words import cut, cut_middle, number, printable, time_of_day
 
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
 MOST_PAUSED = 10
@@ -32,6 +30,8 @@ RATES = ("entered", "ended")
 """Since the last look."""
 LATELY = ("done_per_minute", "failed_per_minute", "time_to_drain")
 """In the last minutes."""
+ON_PAGES = ("enqueued_per_minute", "consumers", "problem", "note")
+"""Columns for which a terminal has no room: queue_health says what is wrong."""
 HOME, REST_OF_LINE, REST_OF_SCREEN, CLEAR = "\033[H", "\033[K", "\033[J", "\033[2J"
 HIDE_CURSOR, SHOW_CURSOR = "\033[?25l", "\033[?25h"
 EVERY = 2.0
@@ -42,20 +42,28 @@ class Look(NamedTuple):
     """What was seen of the queues, by their aliases, and when."""
 
     at: float
-    stats: dict[str, QueueStats]
-    lately: dict[str, QueueRates]
-    """The rates of the last minutes, of queues that keep facts."""
-    pauses: Sequence[Pause]
+    queues: dict[str, Seen]
+
+    @property
+    def known(self) -> list[Seen]:
+        """Those that could be asked."""
+        return [one for one in self.queues.values() if one.stats is not None]
+
+    @property
+    def failures(self) -> list[str]:
+        """What is wrong with the others; queues of one store fail alike."""
+        return [*dict.fromkeys(line for one in self.queues.values() for line in one.problem.splitlines())]
 
 
-NOTHING_SEEN = Look(0.0, {}, {}, [])
+NOTHING_SEEN = Look(0.0, {})
 """Before the first look: the rates are unknown, and their columns are there."""
 
 
 class Command(OperatorCommand):
     help = (
         "Shows how many messages of each queue are ready to run, delayed, running (held by a consumer), failed (in the "
-        "failed queue) and done, and for how long the oldest one has been ready. '-' is what a backend cannot tell, "
+        "failed queue) and done, and for how long the oldest one has been ready. What is due in a lane that is held "
+        "counts as ready too: queue_lanes shows these lanes. '-' is what a backend cannot tell, "
         "and '100,000+' where counting stopped. If something ran in the last five minutes: how many messages "
         "were done and failed per minute, and in what time none is ready any more if all goes on like that. What is "
         "paused is told with who paused it, when and why."
@@ -77,10 +85,10 @@ class Command(OperatorCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         queues = chosen(options["queues"])
         if options["watch"] is None:
-            look, failures = _look(queues)
-            self.stdout.write(self._text(queues, look, None, options["json"]))
-            if failures:
-                raise CommandError("\n".join(failures))
+            look = _look(queues)
+            self.stdout.write(self._text(look, None, options["json"]))
+            if look.failures:
+                raise CommandError("\n".join(look.failures))
         else:
             self._watch(queues, options["json"], options["watch"])
 
@@ -91,15 +99,15 @@ class Command(OperatorCommand):
             if on_screen:
                 self.stdout.write(CLEAR + HIDE_CURSOR, ending="")
             while True:
-                look, failures = _look(queues)  # a store that is out of reach may come back
-                text = self._text(queues, look, before, as_json)
+                look = _look(queues)  # a store that is out of reach may come back
+                text = self._text(look, before, as_json)
                 if not as_json:
                     text = f"{time_of_day()}, every {pause:g} s\n{text}\n"
                 if on_screen:
-                    self._redraw("\n".join([text, *failures]))
+                    self._redraw("\n".join([text, *look.failures]))
                 else:
                     self.stdout.write(text)
-                    for line in failures:
+                    for line in look.failures:
                         self.stderr.write(line)
                 self.stdout.flush()
                 before = look
@@ -115,58 +123,41 @@ class Command(OperatorCommand):
         lines = text.split("\n")[: shutil.get_terminal_size().lines - 1]
         self.stdout.write(HOME + "".join(f"{line}{REST_OF_LINE}\n" for line in lines) + REST_OF_SCREEN, ending="")
 
-    def _text(self, queues: Sequence[BaseQueue], look: Look, before: Look | None, as_json: bool) -> str:
-        known = [queue for queue in queues if queue.alias in look.stats]
-        rows = [_row(queue, look, before) for queue in known]
+    def _text(self, look: Look, before: Look | None, as_json: bool) -> str:
+        rows = [_row(one, look, before) for one in look.known]
         if as_json:
-            return json.dumps([reports.as_json(one) for one in rows])
+            return json.dumps(reports.as_json(rows))
         width = width_of(self.stdout)
         shown = report(rows, without=_left_out(look, before), width=width, paint=self.paint)
-        return "\n".join([shown, *_paused_commands(look, width), "", *_places(known, width)]) if known else shown
+        where = [cut_middle(line, width) if width else line for line in places(rows)]
+        return "\n".join([shown, *_paused_commands(look, width), "", *where]) if rows else shown
 
 
-def _look(queues: Sequence[BaseQueue]) -> tuple[Look, list[str]]:
-    """What is in the queues that could be asked, and what is wrong with the others."""
-    known: dict[str, QueueStats] = {}
-    failures: dict[str, None] = {}  # queues of one store fail alike
-    for queue in queues:
-        try:
-            with asking(queue):
-                known[queue.alias] = queue.stats()
-        except QueueError as error:
-            failures |= dict.fromkeys(str(error).splitlines())
-    lately: dict[str, QueueRates] = {}
-    stopped: list[Pause] = []
-    try:
-        with asking_stores():
-            lately = {one.queue: one for one in queue_rates(known, MINUTES)} if known else {}
-            stopped = pauses(known) if known else []
-    except QueueError as error:
-        failures[str(error)] = None
-    return Look(clock(), known, lately, stopped), list(failures)
+def _look(queues: Sequence[BaseQueue]) -> Look:
+    return Look(clock(), {one.alias: one for one in seen(queues, MINUTES)})
 
 
-def _row(queue: BaseQueue, look: Look, before: Look | None) -> QueueRow:
-    since = _rates(queue.alias, look, before) if before else (None, None)
-    return QueueRow.of(queue, look.stats[queue.alias], look.lately.get(queue.alias), look.pauses, since)
+def _row(one: Seen, look: Look, before: Look | None) -> QueueRow:
+    return QueueRow.of(one, _rates(one, look, before) if before else (None, None))
 
 
 def _left_out(look: Look, before: Look | None) -> Sequence[str]:
     """The columns that are not shown: of the rates of the last minutes all if nothing ran, else those that are told
     since a look."""
-    without = () if before else RATES
-    if not any(one.done or one.failed or one.retried or one.time_to_drain for one in look.lately.values()):
+    without = (*ON_PAGES, *(() if before else RATES))
+    known = [one.rates for one in look.known if one.rates]
+    if not any(one.done or one.failed or one.retried or one.time_to_drain for one in known):
         return (*LATELY, *without)
-    return without if before is None else LATELY[:2]
+    return without if before is None else (*ON_PAGES, *LATELY[:2])
 
 
-def _rates(alias: str, look: Look, before: Look) -> tuple[float | None, float | None]:
+def _rates(one: Seen, look: Look, before: Look) -> tuple[float | None, float | None]:
     """Messages per second since the last look: how many came in, and how many were done."""
-    now, then = look.stats[alias], before.stats.get(alias)
-    if then is None:
+    then = before.queues.get(one.alias)
+    if one.stats is None or then is None or then.stats is None:
         return None, None
     seconds = max(0.001, look.at - before.at)
-    return _rate(_total(now), _total(then), seconds), _rate(now.done, then.done, seconds)
+    return _rate(_total(one.stats), _total(then.stats), seconds), _rate(one.stats.done, then.stats.done, seconds)
 
 
 def _total(stats: QueueStats) -> int | None:
@@ -182,22 +173,13 @@ def _rate(now: int | None, then: int | None, seconds: float) -> float | None:
 
 def _paused_commands(look: Look, width: int | None) -> list[str]:
     """The commands that are paused, a line for each of the first."""
-    found = [one for one in look.pauses if one.kind == COMMAND]
+    found = [one for one in look.known[0].pauses if one.kind == COMMAND]
     lines = [f"Command {one.name}{f' in {one.queue}' if one.queue else ''} is paused {paused(one)}" for one in found]
     more = (
         [f"… and {number(len(found) - MOST_PAUSED)} more: queue_pause lists them"] if len(found) > MOST_PAUSED else []
     )
     shown = [printable(line) for line in lines[:MOST_PAUSED] + more]
     return ["", *(cut(line, width) if width else line for line in shown)] if shown else []
-
-
-def _places(queues: Sequence[BaseQueue], width: int | None) -> list[str]:
-    """Where the queues are, a line for each place."""
-    places: dict[str, list[str]] = {}
-    for queue in queues:
-        places.setdefault(queue.describe() or NONE, []).append(queue.alias)
-    lines = [f"{', '.join(aliases)}: {place}" for place, aliases in places.items()]
-    return [cut_middle(line, width) if width else line for line in lines]
 
 
 def _pause(text: str) -> float:

@@ -231,7 +231,7 @@ CASES = [
     Case(
         "The only consumer serves another queue of the store.",
         arranging.consumer_of_another_queue,
-        {"explain": ("No live consumer serves the queue 'default'",), "health": ("queue default: no consumer",)},
+        {"explain": ("No live consumer serves the queue 'default'",), "health": ("default no consumer",)},
     ),
     # ---- What waits, has failed, or was never there
     Case(
@@ -319,7 +319,7 @@ CASES = [
             "explain queue": ("out of paper", "not: error"),
             "queue_explain away": ("Queue 'away'", "cannot be reached"),
             "queue_explain": ("out of paper", "Queue 'away'", "not: Queue 'local':"),
-            "health": ("queue away", "cannot be reached", "not: queue local: redis"),
+            "health": ("away", "cannot be reached", "not: critical local redis"),
             "stats": ("default", "local", "Queue 'away'", "inventory"),
             "messages": ("{part}", "Queue 'away'"),
             "errors": ("Queue 'away'",),
