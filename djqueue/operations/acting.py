@@ -19,7 +19,7 @@ from djqueue.operations.resending import send_copy
 from djqueue.operations.targets import Done, Target
 from djqueue.running.consumers import GONE, QUIET
 from djqueue.running.consumers import RUNNING as ALIVE
-from djqueue.running.pauses import KINDS, QUEUE, SCHEDULE
+from djqueue.running.pauses import COMMAND, KINDS, QUEUE, SCHEDULE
 from djqueue.utils import priority
 from djqueue.words import counted
 
@@ -107,6 +107,15 @@ class MessageAction(Action):
         outcome.said = f"{counted(outcome.count, 'message')} {done}"
 
 
+def _all_queues(row: Any) -> str:
+    return ""
+
+
+def _own_queue(row: Any) -> str:
+    alias: str = row.queue
+    return alias
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedAction(Action):
     """Something that can be done with what has a name. Its function records what it did."""
@@ -125,7 +134,7 @@ class NamedAction(Action):
     do: Callable[[Target], Done]
     fits: Callable[[Any], bool] = lambda row: True
     """Whether it can be done with that which a row of a report is about."""
-    queue_of: Callable[[Any], str] = lambda row: ""
+    queue_of: Callable[[Any], str] = _all_queues
     """The alias of the only queue in which it is done with that, or "" for all."""
     is_explained: bool = False
     """Whether a reason is kept with it."""
@@ -292,7 +301,8 @@ NAMED = {
                 calls=f"{kind} {{}}",
                 do=targets.pausing(kind),
                 unasked=UNDONE_BY_RESUME,
-                fits=lambda row: not row.pause,
+                fits=(lambda row: row.keeps_facts and not row.pause) if kind == QUEUE else (lambda row: not row.pause),
+                queue_of=_own_queue if kind == COMMAND else _all_queues,
                 is_explained=True,
             )
             for kind in KINDS
@@ -323,6 +333,7 @@ NAMED = {
             do=targets.purging_of(failed=False),
             question=targets.question_of_purge(failed=False),
             asks=(PAGE, TERMINAL),
+            fits=lambda row: bool(row.ready or row.delayed),
             destroys=True,
         ),
         NamedAction(
@@ -335,6 +346,7 @@ NAMED = {
             do=targets.purging_of(failed=True),
             question=targets.question_of_purge(failed=True),
             asks=(PAGE, TERMINAL),
+            fits=lambda row: bool(row.failed),
             destroys=True,
         ),
         NamedAction(
@@ -376,7 +388,7 @@ NAMED = {
             do=targets.pause_lane,
             unasked=UNDONE_BY_RESUME,
             fits=lambda row: not row.can_be_resumed,
-            queue_of=lambda row: row.queue,
+            queue_of=_own_queue,
             is_explained=True,
         ),
         NamedAction(
@@ -392,7 +404,7 @@ NAMED = {
             do=targets.resume_lane,
             unasked="it is undone by Pause",
             fits=lambda row: bool(row.can_be_resumed),
-            queue_of=lambda row: row.queue,
+            queue_of=_own_queue,
         ),
         NamedAction(
             name="skip_lane",
@@ -408,7 +420,7 @@ NAMED = {
             question=targets.question_of_skip,
             asks=(PAGE, TERMINAL),
             fits=lambda row: bool(row.can_be_skipped),
-            queue_of=lambda row: row.queue,
+            queue_of=_own_queue,
             destroys=True,
         ),
         NamedAction(

@@ -121,6 +121,11 @@ def columns_of(row: Any) -> tuple[Column, ...]:
     return columns(cast("Hashable", type(row)))
 
 
+def key_of(row: Any) -> Any:
+    """The value that names a row."""
+    return next(getattr(row, one.name) for one in columns_of(row) if one.is_key)
+
+
 def shown(rows: Sequence[Any], without: Collection[str] = ()) -> list[Column]:
     """The columns that people see of these rows: those with a title, but for optional ones without a value."""
     return [

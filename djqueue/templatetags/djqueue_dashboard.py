@@ -16,7 +16,7 @@ from djqueue import words
 from djqueue.dashboard import rendering, seeing
 from djqueue.dashboard.site import TABS
 from djqueue.operations import acting
-from djqueue.operations.reports import NUMBERS
+from djqueue.operations.reports import NUMBERS, key_of
 
 register = template.Library()
 
@@ -53,7 +53,8 @@ def _actions(context: Context, template: str, row: Any) -> SafeString | str:
 def acts(context: Context, kind: str, row: Any) -> dict[str, Any]:
     """The buttons for what the user may do with what a row is about."""
     fitting = [one for one in acting.named(kind) if context["may"][one.permission] and one.fits(row)]
-    return {"acts": [(one, one.queue_of(row)) for one in fitting], "row": row, "here": context["here"]}
+    buttons = [(one, one.queue_of(row)) for one in fitting]
+    return {"acts": buttons, "name": key_of(row), "row": row, "here": context["here"]}
 
 
 @register.filter
