@@ -63,7 +63,8 @@ def _chosen(request: HttpRequest, action: MessageAction) -> tuple[Chosen, str]:
     """The messages that are meant, and what they are in words."""
     if request.POST.get("which") == "all":
         wanted = asked(request.POST)
-        states = [state for state in wanted.selection.states if state in action.walked]
+        usual = action.walked if "state" in wanted.given else action.usual
+        states = [state for state in wanted.selection.states if state in usual]
         selection = wanted.selection._replace(states=states)
         found = paging.page(selection, size=action.most)
         if found.is_capped and "confirmed" not in request.POST:

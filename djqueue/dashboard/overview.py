@@ -72,7 +72,7 @@ def _context(queues: Sequence[Seen], alive: Sequence[ConsumerRecord], asked: Seq
 
 def _problems(asked: Sequence[str], queues: Sequence[Seen]) -> list[Problem]:
     failing = {one.alias: one.problem for one in queues if one.problem}
-    away = [Problem(CRITICAL, alias, "store", f"it cannot be asked: {why}") for alias, why in failing.items()]
+    away = [Problem(CRITICAL, alias, "store", why) for alias, why in failing.items()]
     counts = {one.alias: one.stats for one in queues if one.stats is not None}
     return away + (health(asked, age=AGE, failed=FAILED, counts=counts) if asked else [])
 

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 from django.core.signing import BadSignature, Signer
 
+from djqueue.backends.entries import FAILED
 from djqueue.dashboard.seeing import able
+from djqueue.operations import filters
 from djqueue.operations.filters import CONDITIONS, Filter
 from djqueue.operations.messages import STATES
 from djqueue.operations.paging import Position, Selection
@@ -43,7 +45,8 @@ def asked(fields: Mapping[str, str]) -> Asked:
         problems.append(f"There is no queue {given['queue']!r} that can be looked into.")
     if not states:
         problems.append(f"There is no state {given['state']!r}: give {', '.join(STATES)}.")
-    found = Selection([] if problems else queues, states, Filter(options), given.get("id", ""))
+    asked = Filter(options, filters.FAILED if states == [FAILED] else filters.ENQUEUED)
+    found = Selection([] if problems else queues, states, asked, given.get("id", ""))
     return Asked(given, found, problems)
 
 

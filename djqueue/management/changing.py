@@ -140,13 +140,9 @@ class MessagesCommand(VerbCommand):
             if options["ids"]:
                 self._change_known(action, queues, given, outcome)
             else:
-                states = [one for one in action.walked if one in (options.get("states") or self.unless_asked(action))]
+                states = [one for one in action.walked if one in (options.get("states") or action.usual)]
                 selection = Selection(queues, states, asked)
                 self._change_selected(action, selection, given, outcome, options.get("interactive", False))
-
-    def unless_asked(self, action: MessageAction) -> Sequence[str]:
-        """The states of the messages that a filter or --all selects, if none is given."""
-        return action.walked
 
     def _change_known(
         self, action: MessageAction, queues: Sequence[BaseQueue], given: Mapping[str, Any], outcome: Outcome

@@ -88,6 +88,11 @@ class MessageAction(Action):
         """Those of its states in which messages can be looked for; one that is done is named by its id."""
         return tuple(state for state in self.states if state in STATES)
 
+    @property
+    def usual(self) -> tuple[str, ...]:
+        """Those that are meant if no state is given: what has failed is only if the action is for nothing else."""
+        return tuple(state for state in self.walked if state != FAILED) or self.walked
+
     def given(self, text: str) -> dict[str, Any]:
         """Its parameter, as its function takes it. Raises InvalidInput for a wrong one, InvalidQueueError."""
         if self.parameter is None:

@@ -21,7 +21,7 @@ from djqueue.running.consumers import GONE, ConsumerRecord
 from djqueue.running.pauses import COMMAND, QUEUE, Pause
 from djqueue.running.shared import shared_stores
 from djqueue.throttle import ThrottledQueue
-from djqueue.words import NONE
+from djqueue.words import NONE, age
 
 OLD, TOO_OLD = 60.0, 600.0
 """Seconds that a message has waited for a consumer, from which on that stands out, and stands out more."""
@@ -127,9 +127,7 @@ class QueueRow:
 
 
 def _problem(one: Seen, is_heard: bool) -> str:
-    if one.problem:
-        return f"cannot be asked: {one.problem}"
-    return "no consumer serves it" if is_heard and not one.servers else ""
+    return one.problem or ("no consumer serves it" if is_heard and not one.servers else "")
 
 
 def seen(queues: Iterable[BaseQueue], period: str = HOUR) -> list[Seen]:
@@ -204,7 +202,7 @@ def throttle_of(queue: BaseQueue) -> str:
     said = f"at most {grant.window}, {used:,} used"
     if not grant.reason:
         return said
-    return f"{said}: throttled" + (f" for {grant.retry_after:.0f} s" if grant.retry_after < inf else "")
+    return f"{said}: throttled" + (f" for {age(grant.retry_after)}" if grant.retry_after < inf else "")
 
 
 def places(rows: Iterable[QueueRow]) -> list[str]:

@@ -125,6 +125,14 @@ def test_all_that_a_filter_selects(queue, boss):
     )
 
 
+def test_what_has_failed_is_only_meant_where_it_is_asked_for(queue, boss):
+    lost, waits = failed(1), waiting()
+    post(boss, action="remove", which="all")
+    assert (state_of(lost), state_of(waits)) == ("failed", None)
+    post(boss, action="remove", which="all", state="failed")
+    assert state_of(lost) is None
+
+
 @pytest.mark.parametrize(
     "fields, text",
     [

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 from django.contrib import admin
@@ -166,6 +167,16 @@ def test_a_filter_selects(queue, boss):
     assert "There is no queue" in get(boss, "messages/", queue="none") and "There is no state" in get(
         boss, "messages/", state="lost"
     )
+
+
+def test_the_age_of_what_failed_counts_from_its_failure_as_on_the_command_line(queue, boss):
+    queue.clock = lambda: time.time() - 7_200
+    id = send_receipt.enqueue("ann@example.com", 1).id
+    queue.clock = time.time
+    run_one(queue)
+    assert listed(get(boss, "messages/", state="failed", newer="1h")) == [id]
+    assert listed(get(boss, "messages/", state="failed", older="1h")) == []
+    assert listed(get(boss, "messages/", older="1h")) == [id], "of all states it counts from the call"
 
 
 def test_a_whole_id_leads_to_its_message(queue, boss):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import FAILED
 from djqueue.management import messages as shown
 from djqueue.management.changing import WHICH, MessagesCommand
-from djqueue.operations.acting import OF_MESSAGES, MessageAction
+from djqueue.operations.acting import OF_MESSAGES
 from djqueue.operations.filters import ENQUEUED
 from djqueue.operations.messages import STATES, known_errors
 from djqueue.operations.reports import as_json
@@ -66,7 +65,3 @@ class Command(MessagesCommand):
             self.stdout.write(json.dumps(as_json(one) | known_errors(one) | as_json(call)))
         else:
             self.stdout.write(shown.page(one, shown.said(call), self.paint))
-
-    def unless_asked(self, action: MessageAction) -> Sequence[str]:
-        """What has failed is only meant where it is asked for, or where the verb is for nothing else."""
-        return [one for one in action.walked if one != FAILED] or action.walked
