@@ -50,7 +50,7 @@ class CommandRow:
         return cls(command, queue, start, counted.done, counted.failed, others, *durations, **more)
 
 
-class Known(NamedTuple):
+class CommandCounts(NamedTuple):
     """What is known of commands."""
 
     rates: Mapping[str, Mapping[tuple[str, str], CommandRates]]
@@ -60,7 +60,7 @@ class Known(NamedTuple):
     """What is wrong with stores that cannot be asked."""
 
 
-def known_commands(queues: Sequence[BaseQueue], command: str | None = None) -> Known:
+def known_commands(queues: Sequence[BaseQueue], command: str | None = None) -> CommandCounts:
     """What was counted of all commands of these queues, or of those of a name, in the last hour and day."""
     stores = {shared.queues[0]: shared for shared in shared_stores(queues)}
     rates: dict[str, dict[tuple[str, str], CommandRates]] = {}
@@ -69,7 +69,7 @@ def known_commands(queues: Sequence[BaseQueue], command: str | None = None) -> K
         found, more = of_each(stores, partial(_counted, stores, command, period))
         rates[period] = {(one.queue, one.command): one for one in found}
         problems += more
-    return Known(rates, paused, [*dict.fromkeys(problems)])
+    return CommandCounts(rates, paused, [*dict.fromkeys(problems)])
 
 
 def _counted(
@@ -78,7 +78,7 @@ def _counted(
     return rates_in([stores[queue]], command, period)
 
 
-def command_rows(queues: Sequence[BaseQueue], known: Known, period: str) -> Iterator[CommandRow]:
+def command_rows(queues: Sequence[BaseQueue], known: CommandCounts, period: str) -> Iterator[CommandRow]:
     """The commands that ran, those first that did most, and those that are declared."""
     by_alias = {queue.alias: queue for queue in queues}
     declared = sorted((one.policy.queue_name, one.name) for one in registry)
