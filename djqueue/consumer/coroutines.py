@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from math import inf
 from traceback import StackSummary
 from types import FrameType
 from typing import Any, cast
@@ -33,6 +32,7 @@ BLOCKED = 1.0  # seconds in which the loop is to answer
 PULSE, LATE = 0.1, 0.02  # seconds between two looks how late the loop is, and from when on that counts
 STALLED = 1.0  # seconds between two searches for tasks that do not go on
 ENDING = 0.5  # seconds for the tasks that commands have left behind, when the loop ends
+UNBEGUN = 30.0  # seconds for which the loop may be blocked while no message has begun
 AGAIN = 1.0  # seconds until a message comes again that something else has ended
 LOOK = 0.1  # seconds between two looks whether a message that waits for a place must go back
 
@@ -147,11 +147,12 @@ class Coroutines(Member):
         if verdict.exception is not None:
             release([verdict.exception])  # now, as its frames may hold much memory
 
-    def _give_up(self, held: Held, begun: Begun, task: MessageTask) -> None:
+    def _give_up(self, held: Held, begun: Begun, task: MessageTask, why: str) -> None:
         """Finish a message without its task, which does not end."""
         if not task.done() and not begun.control.given_up:
-            verdict = end_begun(begun, _interrupted(asyncio.CancelledError("it did not end when it was cancelled")))
-            self._finish(held, verdict)
+            error = asyncio.CancelledError(why)
+            verdict = _interrupted(error) if task.may_repeat else Verdict(Outcome.FAILED, why, error)
+            self._finish(held, end_begun(begun, verdict))
             self._leave_behind(held)
 
     def stack_of(self, held: Held) -> StackSummary:
@@ -205,16 +206,16 @@ class Coroutines(Member):
 
     def _start_for_thread(self, coroutine: Any, future: Future[Any]) -> None:
         """In a copy of the context of the thread."""
-        task: asyncio.Task[Any]
         jobs = jobs_of()
         name = _name(jobs[0]) if jobs else "Something"
         awaiting = _await_as(self.threads.user(name), coroutine)
         if jobs:
-            task = self._shared.start(awaiting, jobs, name, copy_context(), partial(_give_up_for_thread, future))
-            task.add_done_callback(partial(self._ended_for_thread, jobs))
+            own = self._shared.start(awaiting, jobs, name, copy_context(), partial(_give_up_for_thread, future))
+            own.add_done_callback(partial(self._ended_for_thread, jobs), context=Context())
+            own.add_done_callback(partial(_pass_on, future), context=Context())
         else:
             task = self.loop.create_task(awaiting, name=name)
-        task.add_done_callback(partial(_pass_on, future))
+            task.add_done_callback(partial(_pass_on, future))
 
     def _ended_for_thread(self, jobs: Sequence[Job], task: asyncio.Task[Any]) -> None:
         """Its message ends in the thread."""
@@ -262,7 +263,7 @@ class Coroutines(Member):
         """For how many seconds the loop may be blocked."""
         jobs = self._blamed or self._jobs()
         leases = [(job.policy.lease, job.control.lease) for job in jobs]
-        return min((own or lease.until - lease.claimed for own, lease in leases if lease is not None), default=inf)
+        return min((own or lease.until - lease.claimed for own, lease in leases if lease is not None), default=UNBEGUN)
 
     def _jobs(self) -> list[Job]:
         return [job for task in self._shared.tasks() for job in task.jobs]
@@ -335,10 +336,10 @@ def _is_among(held: Held, jobs: Iterable[Job]) -> bool:
     return any(job.queue is held.queue and job.entry.id == held.lease.entry.id for job in jobs)
 
 
-def _give_up_for_thread(future: Future[Any], task: MessageTask) -> None:
+def _give_up_for_thread(future: Future[Any], task: MessageTask, why: str) -> None:
     """Have the thread go on that waits for a task, which does not end."""
     if not future.done():
-        future.set_exception(asyncio.CancelledError("it did not end when it was cancelled"))
+        future.set_exception(asyncio.CancelledError(why))
 
 
 def _pass_on(future: Future[Any], task: asyncio.Task[Any]) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextvars import Context
+from contextvars import Context, copy_context
 from functools import partial
 from numbers import Real
 from types import FrameType
@@ -91,6 +91,13 @@ class LoopTask(asyncio.Task[Any]):
     def get_coro(self) -> Any:
         return self._shown(super().get_coro())
 
+    def remove_done_callback(self, fn: Any, /) -> int:
+        """A message takes away those alone that it has added."""
+        if by := answerable():
+            added: list[tuple[Any, Context]] = getattr(self, "_callbacks", None) or []
+            fn = _Equal(fn, [callback for callback, context in added if not _is_of(by, jobs_of(context))])
+        return super().remove_done_callback(fn)
+
     def set_name(self, value: object) -> None:
         super().set_name("".join([str(value)]))  # a plain str: others log it, and a derived class may raise then
 
@@ -111,13 +118,14 @@ class MessageTask(LoopTask):
     jobs: Sequence[Job]
     shared: SharedLoop
     context: Context
-    give_up: Callable[[MessageTask], None]
-    """Ends its message without it, unless it has ended."""
+    give_up: Callable[[MessageTask, str], None]
+    """Ends its message without it, unless it has ended, and says why."""
     _own_cancels = 0
     """How often the message has cancelled this task and not taken it back, as ``asyncio.timeout`` does."""
     _disturbed_by: Sequence[Job] = ()
-    _lost_tasks = _is_targeted = False
-    """Whether code that serves no message has cancelled tasks that this one started, or has tried to cancel it."""
+    _lost_tasks = _is_targeted = _is_interrupted = False
+    """Whether code that serves no message has cancelled tasks that this one started, or has tried to cancel it; and
+    whether it was interrupted for that."""
 
     def belongs_to(self) -> MessageTask:
         return self
@@ -152,12 +160,14 @@ class MessageTask(LoopTask):
         return super().cancel()
 
     def _give_up_after_grace(self) -> None:
-        self.shared.loop.call_later(grace(), self.give_up, self, context=Context())
+        why = "it did not end when it was cancelled"
+        self.shared.loop.call_later(grace(), self.give_up, self, why, context=Context())
 
     def excuse(self, error: type[BaseException]) -> None:
         """Have the run count as interrupted, not as failed, if it ends by this."""
         for job in self.jobs:
-            job.control.interrupts = (*job.control.interrupts, error)
+            if error not in job.control.interrupts:
+                job.control.interrupts = (*job.control.interrupts, error)
 
     def disturb(self, by: Sequence[Job]) -> None:
         """Another message cancels a task that this one started, which may raise an error of its own by that."""
@@ -176,7 +186,8 @@ class MessageTask(LoopTask):
 
     def _repeat_if_broken(self) -> None:
         """Have it come again if all its tasks are to be cancelled: it may wait for one of them for ever."""
-        if self._lost_tasks and self._is_targeted and self.may_repeat:
+        if self._lost_tasks and self._is_targeted and not self._is_interrupted and self.may_repeat:
+            self._is_interrupted = True  # it may wait for a task whose cancellation leads here again
             self.shared.loop.call_soon_threadsafe(self.interrupt, context=Context())
 
     def punish(self) -> None:
@@ -196,6 +207,22 @@ class MessageTask(LoopTask):
     def may_repeat(self) -> bool:
         """Whether it may come again for no fault of its own."""
         return all(_interruptions_of(job.entry) < MOST_STARTS - 1 for job in self.jobs)
+
+
+def _is_of(by: Sequence[Job], jobs: Sequence[Job]) -> bool:
+    return bool(jobs) and jobs[0] is by[0]
+
+
+class _Equal:
+    """Equal to what an object is equal to, but for some callbacks: ``mock.ANY`` is equal to all of them."""
+
+    def __init__(self, wanted: Any, kept: Sequence[Any]):
+        self._wanted, self._kept = wanted, kept
+
+    def __eq__(self, other: object) -> bool:
+        return not any(other is one for one in self._kept) and bool(other == self._wanted)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class OwnTask(LoopTask):
@@ -244,7 +271,7 @@ class Descriptors:
             owner = self._owners.get(number, ())
             if number in self._own or owner and owner[0] is not by[0] and self._shared.serves(owner):
                 raise self._shared.accuse(by, "it changed a file descriptor for which others wait")
-        return change(fd, *args)
+        return change(number, *args)
 
     def _add(self, add: Callable[..., Any], fd: Any, *args: Any) -> Any:
         """Add it, in the place of one for a file that was closed: the selector would go on waiting for that."""
@@ -256,11 +283,12 @@ class Descriptors:
                 if handle is not None:
                     handle.cancel()
         self._files[number], self._owners[number] = file, jobs_of()
-        return add(fd, *args)
+        return add(number, *args)
 
 
 def _number_of(fd: Any) -> int:
-    return fd if isinstance(fd, int) else int(fd.fileno())
+    """Asked once, and a plain int: an object may answer otherwise the next time."""
+    return int.__int__(fd if isinstance(fd, int) else int(fd.fileno()))
 
 
 def _file_of(number: int) -> tuple[int, int] | None:
@@ -326,7 +354,7 @@ class SharedLoop:
         jobs: Sequence[Job],
         name: str,
         context: Context,
-        give_up: Callable[[MessageTask], None],
+        give_up: Callable[[MessageTask, str], None],
     ) -> MessageTask:
         """The task of a message, to be forgotten when it is done. In the thread of the loop."""
         task = MessageTask(coroutine, loop=self.loop, name=name, context=context)
@@ -406,8 +434,7 @@ class SharedLoop:
         for task in stalled:
             owner = task.belongs_to() if isinstance(task, LoopTask) else None
             if owner is not None and not owner.done():
-                owner.excuse(BaseException)
-                owner.give_up(owner)
+                owner.give_up(owner, "a task of it never goes on: what that waited for is over")
 
     def end_in_child(self) -> None:
         """Have a forked child end where it would return to the loop: it runs no message of its parent."""
@@ -438,11 +465,14 @@ class SharedLoop:
 
     def _set_exception_handler(self, handler: Callable[..., Any] | None) -> None:
         """It is everybody's, so the message that set it answers for what it raises."""
-        self._set_handler(partial(self._handle, handler, answerable()) if callable(handler) else handler)
+        context = copy_context() if answerable() else Context()
+        self._set_handler(partial(self._handle, handler, context) if callable(handler) else handler)
 
-    def _handle(self, handler: Callable[..., Any], jobs: Sequence[Job], loop: Any, about: dict[str, Any]) -> None:
+    def _handle(self, handler: Callable[..., Any], context: Context, loop: Any, about: dict[str, Any]) -> None:
+        """Call it in a copy of the context of the message that set it: what it does to the loop is done by that."""
+        jobs = jobs_of(context)
         try:
-            handler(loop, about)
+            context.copy().run(handler, loop, about)
         except BaseException as error:
             self._set_handler(None)
             if jobs:

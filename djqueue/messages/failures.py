@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import gc
 import json
 import math
 import os
@@ -174,10 +175,16 @@ def release(exceptions: Iterable[BaseException]) -> None:
 
 
 def _clear(frame: FrameType | None, cleared: set[FrameType]) -> None:
-    while frame is not None and frame not in cleared:
-        try:
-            frame.clear()
-        except RuntimeError:  # it still runs, and so do its callers
-            return
+    while frame is not None and frame not in cleared and _has_ended(frame):
+        frame.clear()
         cleared.add(frame)
         frame = frame.f_back
+
+
+def _has_ended(frame: FrameType) -> bool:
+    """Whether a frame neither runs nor waits: to clear that of a coroutine which caught the exception would end it.
+
+    Only the frame of a call that has ended owns its code and its locals, for the garbage collector too (CPython's
+    ``frame_traverse``).
+    """
+    return any(one is frame.f_code for one in gc.get_referents(frame))

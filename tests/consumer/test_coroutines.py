@@ -473,6 +473,52 @@ def cancel_named(loop, name):
             task.cancel()
 
 
+waiters = []
+
+
+@queue_command
+async def ask_a_client(number):
+    waiters.append(asyncio.get_running_loop().create_future())
+    await waiters[-1]
+
+
+@queue_command(result_ttl=60)
+async def answer_with_the_error():
+    while len(waiters) < 3:
+        await asyncio.sleep(0.005)
+    told = [*waiters]
+    waiters.clear()
+    try:
+        raise ConnectionError("gone")
+    except ConnectionError as error:
+        for waiter in told:
+            waiter.set_exception(error)
+    await asyncio.sleep(0.5)
+    return len(told)
+
+
+class Unheard(asyncio.Future):
+    def add_done_callback(self, callback, *, context=None):
+        """It calls nobody back."""
+
+
+@queue_command
+async def never_go_on():
+    seen.append(current_message().attempt)
+    future = Unheard()
+    future.set_result(None)
+    future._asyncio_future_blocking = True
+    await Awaitable(future)
+
+
+class Awaitable:
+    def __init__(self, future):
+        self.future = future
+
+    def __await__(self):
+        yield self.future
+
+
 @MEMORY
 class TestMisdeeds:
     @pytest.mark.parametrize("how", MISDEEDS)
@@ -499,6 +545,26 @@ class TestMisdeeds:
             eventually(lambda: not queue.stats().leased)
             assert (consumer.future.done(), consumer.end()) == (False, 0)
         assert queue.failed.find(handles[0].id) is None
+
+    def test_one_that_caught_the_error_with_which_others_failed_goes_on(self, queue):
+        """As the task of a client that gives the error of its connection to all who wait for an answer."""
+        asking = [ask_a_client(number) for number in range(3)]
+        answering = answer_with_the_error.enqueue()
+        with serving(threads=1, coroutines=50) as consumer:
+            assert answering.get(timeout=30) == 3
+            eventually(lambda: queue.stats().failed == 3)
+            assert consumer.end() == 0
+        for handle in asking:
+            [note] = errors_of(queue.failed.find(handle.id).entry.errors)
+            assert note["reason"] == "ConnectionError: gone"
+
+    def test_what_never_goes_on_fails_in_the_end(self, queue, monkeypatch):
+        monkeypatch.setattr(event_loop, "MOST_STARTS", 3)
+        handle = never_go_on()
+        with serving(threads=1, coroutines=5) as consumer:
+            eventually(lambda: queue.failed.find(handle.id))
+            assert consumer.end() == 0
+        assert seen == [1, 2, 3]
 
     @pytest.mark.parametrize("how", CANCELLATIONS)
     def test_a_cancellation_that_nothing_explains_comes_again_but_not_for_ever(self, queue, monkeypatch, how):

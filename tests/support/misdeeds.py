@@ -9,6 +9,7 @@ import time
 import weakref
 from contextlib import suppress
 from datetime import datetime
+from unittest import mock
 
 from djqueue.exceptions import EventLoopMisused
 
@@ -393,6 +394,18 @@ async def leave_generators():
     handed_on.append("garbage")
 
 
+async def have_others_handled_by_what_stops_the_loop():
+    loop().set_exception_handler(lambda its_own, about: its_own.stop())
+    handed_on.append("an error that nobody asks for")
+    await asyncio.sleep(1)
+
+
+async def remove_the_callbacks_of_others():
+    await asyncio.sleep(0.1)
+    for task in strangers():
+        task.remove_done_callback(mock.ANY)
+
+
 async def let_go_of_what_another_left():
     """The last reference to it goes in the time of another message, without a cycle."""
     handed_on.append(Finalized(loop().stop))
@@ -409,6 +422,8 @@ UNSEEN = {
         leave_another_task_entered,
         leave_finalizers,
         leave_generators,
+        have_others_handled_by_what_stops_the_loop,
+        remove_the_callbacks_of_others,
         let_go_of_what_another_left,
     )
 }
@@ -422,6 +437,7 @@ async def wait_with_tasks(seconds: float) -> int:
         await asyncio.sleep(seconds)
         if handed_on:
             handed_on.clear()
+            asyncio.get_running_loop().create_future().set_exception(OSError("nobody asks for it"))
             gc.collect()
         await asyncio.sleep(0.001)
     return sum(task.result() for task in tasks)
