@@ -19,7 +19,7 @@ from djqueue.words import number
 
 @report_row
 class CommandRow:
-    """What was counted of a command in a queue: in the last hour or day, or in one span of time of it."""
+    """What was counted for a command in a queue: in the last hour or day, or in one span of that."""
 
     command: str = column("command", Kind.COMMAND, key=True)
     queue: str = column("queue", Kind.QUEUE)
@@ -39,7 +39,7 @@ class CommandRow:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """What selects it, if something was counted of it."""
+        """The conditions that select it, if anything was counted for it."""
         return {"queue": self.queue, "command": self.command} if self.hour or self.day else {}
 
     @classmethod
@@ -51,7 +51,7 @@ class CommandRow:
 
 
 class Known(NamedTuple):
-    """What is known of commands."""
+    """What is known about commands."""
 
     rates: Mapping[str, Mapping[tuple[str, str], CommandRates]]
     """By period, and by the queue and the name of the command."""
@@ -61,7 +61,7 @@ class Known(NamedTuple):
 
 
 def known_commands(queues: Sequence[BaseQueue], command: str | None = None) -> Known:
-    """What was counted of all commands of these queues, or of those of a name, in the last hour and day."""
+    """What was counted in the last hour and day, for all commands of these queues or for a name."""
     stores = {shared.queues[0]: shared for shared in shared_stores(queues)}
     rates: dict[str, dict[tuple[str, str], CommandRates]] = {}
     paused, problems = of_each(stores, lambda queue: pauses_of(stores[queue]))
@@ -79,7 +79,7 @@ def _counted(
 
 
 def command_rows(queues: Sequence[BaseQueue], known: Known, period: str) -> Iterator[CommandRow]:
-    """The commands that ran, those first that did most, and those that are declared."""
+    """The commands that ran, the busiest first, and then the declared ones."""
     by_alias = {queue.alias: queue for queue in queues}
     declared = sorted((one.policy.queue_name, one.name) for one in registry)
     for alias, name in dict.fromkeys([*known.rates[period], *known.rates[DAY], *declared]):
@@ -91,6 +91,6 @@ def command_rows(queues: Sequence[BaseQueue], known: Known, period: str) -> Iter
 
 
 def point_rows(counted: CommandRates) -> list[CommandRow]:
-    """What was counted in each span of time in which something ended, the latest first."""
+    """What was counted in each span of time in which something ended, latest first."""
     points = [one for one in counted.points if one.done or one.failed or one.retried or one.others]
     return [CommandRow.of(counted.queue, counted.command, one, one.start) for one in reversed(points)]
