@@ -1,4 +1,4 @@
-"""``django-admin queue_messages``: which messages wait, run or have failed, and what is to become of them."""
+"""``django-admin queue_messages``: which messages wait, run or have failed, and actions on them."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ class Command(MessagesCommand):
             self.stdout.write(shown.page(one, shown.said(call), self.paint))
 
     def unless_asked(self, action: MessageAction) -> Sequence[str]:
-        """What has failed is only meant where it is asked for, or where the verb is for nothing else."""
+        """Failed messages are selected only on request, or if the verb is for nothing else."""
         return [one for one in action.walked if one != FAILED] or action.walked
