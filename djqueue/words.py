@@ -1,4 +1,4 @@
-"""How values are shown to people, in whatever front end, and read back: durations, moments, numbers, names, ids, texts.
+"""How any front end shows values to people and reads them back: durations, moments, numbers, names, ids, texts.
 
 It loads Django only to show a moment in its time zone.
 """
@@ -14,7 +14,7 @@ from math import inf
 from typing import Any
 
 NONE = "-"
-"""What is shown for a value that is not known, or that there is not."""
+"""What is shown for a value that is unknown or missing."""
 
 # ---- Durations
 
@@ -28,7 +28,7 @@ class Bucket(float):
 
     @classmethod
     def between(cls, low: float, high: float) -> Bucket:
-        """``high`` is ``low`` where there is no upper bound."""
+        """A bucket by its bounds; ``high`` is ``low`` where there is no upper bound."""
         bucket = cls(high)
         bucket.low = low
         return bucket
@@ -46,7 +46,7 @@ class Bucket(float):
 def duration(seconds: float | None) -> str:
     """A duration in at most seven characters: <0.1 ms, 0.3 ms, 33 ms, 1.2 s, 6 s, 3m 20s, 1h 05m, 12d 3h; "-" for None.
 
-    Of one that is known only by its bounds these: 10–30 s.
+    For a duration known only by its bounds: 10–30 s.
     """
     if seconds is None:
         return NONE
@@ -80,7 +80,7 @@ def parse_span(text: str) -> float:
 
 
 def format_span(seconds: float) -> str:
-    """A span as :func:`parse_span` reads it, in the largest unit of which it is a multiple: 90s, 12h, 4w."""
+    """A span as :func:`parse_span` reads it, in the largest unit that divides it: 90s, 12h, 4w."""
     unit = next(unit for unit, size in reversed(_UNITS.items()) if not seconds % size)
     return f"{int(seconds) // _UNITS[unit]}{unit}"
 
@@ -125,7 +125,7 @@ def _local(epoch: Any) -> datetime | None:
     moment = _utc(epoch)
     try:
         return None if moment is None else timezone.localtime(moment)
-    except (ValueError, OverflowError):  # a zone may take it beyond the years that there are
+    except (ValueError, OverflowError):  # a zone may move it beyond the possible years
         return None
 
 
@@ -166,11 +166,11 @@ def counted(number: int, noun: str) -> str:
 # ---- Names and ids
 
 SHORT_ID = 8
-"""Characters of an id that are shown, if they distinguish it from others: its end, as ids of one minute begin alike."""
+"""Characters of an id that are shown, if they distinguish it: its end, as ids of one minute begin the same."""
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """The last part of each dotted name, or all of it where two would be the same. Another text stays as it is."""
+    """The last part of each dotted name, or all of it where two would be the same; other texts stay as they are."""
     last_parts = {name: _last_part(name) for name in names}
     same = Counter(last_parts.values())
     return {name: part if same[part] == 1 else name for name, part in last_parts.items()}
@@ -199,7 +199,7 @@ def short_lane(name: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text without control characters: an exception may quote text from a stranger."""
+    """A text without control characters: an exception may quote untrusted text."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
@@ -210,7 +210,7 @@ def cut(text: str, length: int) -> str:
 
 
 def cut_start(text: str, length: int) -> str:
-    """The end of a name, at most ``length`` characters: names of one project begin alike."""
+    """The end of a name, at most ``length`` characters: names of one project have the same beginning."""
     return text if len(text) <= length else f"…{text[1 - length :]}"
 
 

@@ -1,1 +1,1 @@
-"""The pages of the dashboard: they show what :mod:`djqueue.operations` tells, and do what it can do."""
+"""The pages of the dashboard: they show what :mod:`djqueue.operations` reports, and do what it can do."""

@@ -1,4 +1,4 @@
-"""Forms that do something: their action is known and allowed, some are confirmed first, and each is done once."""
+"""Forms that do something: each action is known and allowed, done once, and confirmed first where needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_WHY = 200
 
 
 def act(site: Site, request: HttpRequest) -> HttpResponse:
-    """Do what a form says, or ask first. It leads back to the page of the form."""
+    """Do what a form says, or ask first, and return to the page of the form."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
     action = ACTIONS.get(request.POST.get("action", ""))
@@ -42,7 +42,7 @@ def act(site: Site, request: HttpRequest) -> HttpResponse:
 
 
 def _meant(request: HttpRequest, action: MessageAction | NamedAction) -> Meant:
-    """What a form asks for: messages that it selects, or the one thing that it names."""
+    """What a form acts on: the messages that it selects, or the one thing that it names."""
     if isinstance(action, MessageAction):
         return message_actions.meant(request, action)
     name, queue, message, why = (request.POST.get(field, "") for field in ("name", "queue", "message", "why"))
@@ -55,7 +55,7 @@ def _meant(request: HttpRequest, action: MessageAction | NamedAction) -> Meant:
 
 
 def _confirmation(site: Site, request: HttpRequest, action: Action, meant: Meant, question: str) -> HttpResponse:
-    """The page that asks before an action is done. Its form is sent once."""
+    """The page that asks before an action is done; its form works once."""
     context = {
         "question": question,
         "button": action.title,
@@ -68,7 +68,7 @@ def _confirmation(site: Site, request: HttpRequest, action: Action, meant: Meant
 
 
 def _do(site: Site, request: HttpRequest, verb: str, meant: Meant) -> None:
-    """Do what is meant, and note what was done, also if an error ended it in the middle."""
+    """Do the action, and record what was done, even if an error ended it halfway."""
     outcome = Outcome(verb, [meant.what])
     try:
         meant.do(outcome)

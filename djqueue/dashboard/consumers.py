@@ -1,4 +1,4 @@
-"""The consumers: who lives, what each serves, and what it runs since when."""
+"""The consumers: which are alive, what each serves, and what it has been running since when."""
 
 from __future__ import annotations
 

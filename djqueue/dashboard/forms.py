@@ -1,4 +1,4 @@
-"""What a form asks for, and that it is done once."""
+"""What a form asks for, and a check that it is done only once."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Meant:
     what: str
     """What it is done to, in words."""
     queues: Sequence[BaseQueue]
-    """Those whose stores remember that it was done."""
+    """The queues whose stores remember that it was done."""
     do: Callable[[Outcome], None]
-    """Does it, and notes in the outcome what was done."""
+    """Does it, and records in the outcome what was done."""
     question: Callable[[], str]
-    """What is asked first; "" for nothing."""
+    """The question to ask first; "" for none."""
     fields: Sequence[tuple[str, str]]
     """What the form of the question repeats."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What the question shows beside that."""
+    """What the question shows besides that."""
 
 
 def is_repeated(request: HttpRequest, queues: Sequence[BaseQueue]) -> bool:
-    """Whether a confirmed form was sent before, of which its user is notified."""
+    """Whether a confirmed form was sent before; if so, its user is notified."""
     number = request.POST.get("number", "")
     if not number or _is_first(number, queues):
         return False
@@ -43,7 +43,7 @@ def is_repeated(request: HttpRequest, queues: Sequence[BaseQueue]) -> bool:
 
 
 def _is_first(number: str, queues: Sequence[BaseQueue]) -> bool:
-    """Whether a form with this number is sent for the first time, as far as one of the queues can remember that."""
+    """Whether a form with this number is sent for the first time, as far as one of the queues can remember."""
     able = [queue.store.shared for queue in queues if "facts" in queue.features]
     for store in sorted(able, key=lambda store: store.is_local):  # another process may get the second click
         return store.add(f"form:sent:{number[:64]}", b"", KEPT)

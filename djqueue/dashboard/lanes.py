@@ -1,4 +1,4 @@
-"""The lanes, those first that do not run."""
+"""The lanes; lanes that do not run come first."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def _row(lane: Lane) -> LaneRow:
 
 
 def _place(lane: Lane) -> tuple[int, int, str]:
-    """Blocked ones first, then those in which most wait, then those that only remember something."""
+    """Blocked lanes first, then lanes with the most waiting messages, then lanes that only remember something."""
     place = ORDER.index(lane.state) if lane.state in ORDER else len(ORDER) + (lane.state == EMPTY)
     return place, -lane.record.waiting, lane.record.name

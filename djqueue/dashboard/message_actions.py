@@ -1,4 +1,4 @@
-"""What a form does with messages: those that were selected, or all that a filter selects."""
+"""What a form does with messages: the selected ones, or all that a filter selects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def allowed(site: Site, request: HttpRequest, states: Sequence[str]) -> list[Mes
 
 
 def meant(request: HttpRequest, action: MessageAction) -> Meant:
-    """What a form asks for. Raises InvalidInput if that is no message."""
+    """What a form acts on. Raises InvalidInput if that is no message."""
     chosen, what = _chosen(request, action)
     count = sum(map(len, chosen.values()))
     if not count:
@@ -60,7 +60,7 @@ def meant(request: HttpRequest, action: MessageAction) -> Meant:
 
 
 def _chosen(request: HttpRequest, action: MessageAction) -> tuple[Chosen, str]:
-    """The messages that are meant, and what they are in words."""
+    """The chosen messages, and their description in words."""
     if request.POST.get("which") == "all":
         wanted = asked(request.POST)
         usual = action.walked if "state" in wanted.given else action.usual
@@ -77,7 +77,7 @@ def _chosen(request: HttpRequest, action: MessageAction) -> tuple[Chosen, str]:
 
 
 def _named(text: str) -> tuple[str, str] | None:
-    """The alias and the id in the value of a box; None if it is not one of ours."""
+    """The alias and the id in the value of a checkbox; None if it is not ours."""
     try:
         alias, id = json.loads(text)
     except (TypeError, ValueError, RecursionError):

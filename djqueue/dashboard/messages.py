@@ -39,7 +39,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     reachable, problems = of_each(wanted.selection.queues, lambda queue: [queue] if queue.now() else [])
     wanted.problems.extend(problems)  # the others are shown
     selection = wanted.selection._replace(queues=reachable)
-    begin = None if problems else position_in(request.GET.get("after", ""))  # which counts the queues
+    begin = None if problems else position_in(request.GET.get("after", ""))  # it counts the queues
     with asking_stores():
         found = paging.page(selection, begin)
     return site.show(request, "messages", _list(site, request, wanted, found))
@@ -63,7 +63,7 @@ def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -
 
 
 def rows_of(found: Sequence[Message], states: Sequence[str]) -> Sequence[Message | FailedMessage]:
-    """The report of these messages: where only failed ones are asked for, that of what has failed."""
+    """The report of these messages, or the report of failed messages if only those are wanted."""
     return [FailedMessage.of(one) for one in found] if [*states] == [FAILED] else found
 
 
@@ -71,7 +71,7 @@ def rows_of(found: Sequence[Message], states: Sequence[str]) -> Sequence[Message
 
 
 def one(site: Site, request: HttpRequest) -> HttpResponse:
-    """All that is known of a message: where it is, why it does not run, and what became of it."""
+    """All that is known about a message: where it is, why it does not run, and what happened to it."""
     id, alias = request.GET.get("id", ""), request.GET.get("queue", "")
     queues = sorted(chosen(None), key=lambda queue: queue.alias != alias)  # it may have been moved
     with asking_stores():
@@ -100,7 +100,7 @@ def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -
 
 
 def _progress(queue: BaseQueue, found: Message) -> Progress | None:
-    """What a running message last said of how far it is, if that can be read."""
+    """The progress that a running message last reported, if that can be read."""
     try:
         return progress_of(queue, found.id) if found.state == RUNNING and "facts" in queue.features else None
     except NoResult:
@@ -108,7 +108,7 @@ def _progress(queue: BaseQueue, found: Message) -> Progress | None:
 
 
 def _result(queue: BaseQueue, id: str, ended: Ended) -> str:
-    """What a message has returned, if that is kept and it is known whether it is sensitive; "" else."""
+    """What a message returned, if that is kept and known to be sensitive or not; "" otherwise."""
     command = registry.get(ended.command)
     try:
         kept = None if command is None or "facts" not in queue.features else end_of(queue, id)
@@ -120,7 +120,7 @@ def _result(queue: BaseQueue, id: str, ended: Ended) -> str:
 
 
 class Attempt(NamedTuple):
-    """An attempt that failed. What a store says of it may be of any type, as others may have written it."""
+    """A failed attempt; its values in the store may be of any type, as others may have written them."""
 
     number: str
     at: float
@@ -138,7 +138,7 @@ class Attempt(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The same, without where."""
+        """What happened, without the place."""
         return self.reason if self.reason.startswith(NOT_BEGUN) else f"Attempt {self.number}: {self.reason}"
 
 
@@ -161,7 +161,7 @@ class Event(NamedTuple):
 
 
 def _events(found: Message | None, ended: Ended | None, did: Sequence[Action], began: float) -> list[Event]:
-    """What is known to have happened to a message, in that order."""
+    """What is known to have happened to a message, in order."""
     events = [Event(action.at, f"{action.action} by {action.by}") for action in did]
     if found is not None:
         events.append(Event(found.created, "enqueued"))

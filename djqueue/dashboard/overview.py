@@ -1,4 +1,4 @@
-"""The first page: is all well, and if not, what is wrong."""
+"""The first page: whether all is well, and if not, what is wrong."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ MOST_RUNNING, MOST_ACTIONS = 10, 10
 
 
 class Total(NamedTuple):
-    """A count over all queues that can tell it."""
+    """A count over all queues that know it."""
 
     number: int | None
-    """None if none can."""
+    """None if no queue knows it."""
     is_least: bool
     """Whether counting stopped somewhere."""
 
 
 class Lately(NamedTuple):
-    """What came in and was done in the last minutes, over all queues of which that is known."""
+    """What came in and was done in the last minutes, over all queues where that is known."""
 
     enqueued: float | None
-    """Messages per minute, as are those that follow; None if it is not known of any queue."""
+    """Messages per minute, like the next fields; None if no queue knows it."""
     done: float
     failed: float
     time_to_drain: float | None
-    """Seconds until no message is ready, if all goes on like that; None if one of the backlogs does not sink."""
+    """Seconds until no message is ready, at this pace; None if one of the backlogs does not shrink."""
     plots: Sequence[Plot]
 
 
@@ -78,7 +78,7 @@ def _problems(asked: Sequence[str], queues: Sequence[Seen]) -> list[Problem]:
 
 
 def _runs(alive: Sequence[ConsumerRecord]) -> list[RunRow]:
-    """What runs, the longest first."""
+    """The running messages, the longest first."""
     clocks = Clocks()
     rows = []
     for one in alive:
@@ -91,7 +91,7 @@ def _runs(alive: Sequence[ConsumerRecord]) -> list[RunRow]:
 
 
 def _silent(queues: Sequence[Seen], alive: Sequence[ConsumerRecord]) -> str:
-    """Says why nothing is counted, while no consumer lives; "" while one does."""
+    """Why nothing is counted while no consumer is alive; "" while one is."""
     heard = [one for one in queues if one.keeps_facts and not one.problem]
     if alive or not heard:
         return ""
@@ -108,7 +108,7 @@ def _total(queues: Sequence[Seen], name: str) -> Total:
 
 
 def _lately(queues: Sequence[Seen]) -> Lately | None:
-    """None if it is known of no queue."""
+    """The rates over all queues; None if no queue knows them."""
     known = [one.rates for one in queues if one.rates]
     drains = [one.rates and one.rates.time_to_drain for one in queues if one.stats and one.stats.ready]
     if not known:
@@ -123,7 +123,7 @@ def _lately(queues: Sequence[Seen]) -> Lately | None:
 
 
 def _plots(known: Sequence[QueueRates]) -> list[Plot]:
-    """Of the last hour: what ended, and how many were ready."""
+    """Plots of the last hour: how many messages ended, and how many were ready."""
     minutes = list(zip(*(one.points for one in known), strict=True))
     starts = [points[0].start for points in minutes]
     ended = [
@@ -138,6 +138,6 @@ def _plots(known: Sequence[QueueRates]) -> list[Plot]:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """Of those that are known; None if none is."""
+    """The sum of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

@@ -1,7 +1,7 @@
 """Plots as SVG, made of values on the server: stacked bars and lines, with a title for each span of time.
 
 They have neither script nor style inside; their colours come from the style sheet, by the classes of their series. The
-words beside a plot are of the page, so that they stay legible however narrow it is.
+words next to a plot belong to the page, so that they stay legible however narrow it is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SMALL_WIDTH, SMALL_HEIGHT = 96.0, 24.0
 FILLED = 0.8
 """The part of its span that a bar takes."""
 LEAST = 0.04
-"""The part of the height that a bar has at least, so that one failure among thousands is seen."""
+"""The least part of the height that a bar has, so that one failure among thousands is visible."""
 
 
 LINES = 0.97
@@ -32,7 +32,7 @@ class Series(NamedTuple):
     name: str
     """In words; the class of its bars or its line too."""
     values: Sequence[float | None]
-    """One for each span of time, the oldest first; None where there is none."""
+    """One for each span of time, oldest first; None where there is none."""
 
 
 class Plot(NamedTuple):
@@ -50,7 +50,7 @@ class Plot(NamedTuple):
 
 
 class Words(NamedTuple):
-    """How a plot says what it shows."""
+    """The words by which a plot says what it shows."""
 
     value: Callable[[float], str]
     moment: Callable[[float], str]
@@ -67,7 +67,7 @@ def spark(title: str, series: Sequence[Series]) -> SafeString:
 
 
 def bars(title: str, starts: Sequence[float], series: Sequence[Series], words: Words) -> Plot:
-    """A plot of counts, one upon the other."""
+    """A plot of counts, stacked on each other."""
     return _plot(title, starts, series, words, _top_of_sums(series), _bars(series, WIDTH, HEIGHT))
 
 
@@ -101,7 +101,7 @@ def _svg(kind: str, title: str, inside: Sequence[SafeString], width: float, heig
 
 
 def _titles(starts: Sequence[float], series: Sequence[Series], words: Words) -> list[SafeString]:
-    """What a browser says of the span of time that is pointed at."""
+    """What a browser shows for the span of time under the pointer."""
     wide = WIDTH / len(starts)
     found = []
     for place, start in enumerate(starts):
@@ -130,7 +130,7 @@ def _top_of_sums(series: Sequence[Series]) -> float:
 
 
 def _bars(series: Sequence[Series], width: float, height: float) -> list[SafeString]:
-    """The bars of each series, upon those of the series before."""
+    """The bars of each series, stacked on the bars of the series before."""
     columns, top = _columns(series), _top_of_sums(series)
     wide, shapes = width / max(1, len(columns)), [""] * len(series)
     for place, values in enumerate(columns):

@@ -29,16 +29,16 @@ SHORT, LONGEST_WORD = 14, 20
 """Characters of a text that stays on one line, and of a word that is never broken."""
 EMPHASIS = {"bad": "djq-red", "warning": "djq-amber"}
 PAGES = {CommandRow: "command"}
-"""The page that the name of a row leads to, with its conditions as the query; that of messages for all others."""
+"""The page that the name of a row links to, with its conditions as the query; the page of messages for all others."""
 
 
 class Cell(NamedTuple):
-    """A cell, and how it looks."""
+    """A cell, and how it is shown."""
 
     html: SafeString | str
     label: str
     title: str
-    """What is shown in short."""
+    """The kinds that are shortened."""
     style: str
     is_key: bool
 
@@ -52,7 +52,7 @@ class Line(NamedTuple):
 
 
 def lines(rows: Sequence[Any], clocks: Clocks, without: Collection[str] = ()) -> tuple[list[Column], list[list[Cell]]]:
-    """The columns that are shown of some rows, and the cells of each row; what is in sentences shares a cell."""
+    """The shown columns of some rows, and the cells of each row; columns of sentences share a cell."""
     known = sorted(shown(rows, without), key=lambda one: not one.is_key)
     prose = [one for one in known if one.kind is Kind.PROSE]
     known = [one for one in known if one not in prose[1:]]
@@ -106,20 +106,20 @@ def _html(column: Column, row: Any, value: Any, short: dict[str, str], clocks: C
 
 
 def _prose(columns: Sequence[Column], row: Any) -> SafeString | str:
-    """The sentences of a row below each other; those after the first column stand back."""
+    """The sentences of a row below each other; sentences after the first column are subdued."""
     known = [(one, text) for one in columns if (text := getattr(row, one.name))]
     lines = ((EMPHASIS.get(emphasis(one, text), "quiet" if one is not columns[0] else ""), text) for one, text in known)
     return format_html_join("", '<div class="{}">{}</div>', lines) or NONE
 
 
 def _width(text: str) -> str:
-    """The style of a cell by its text."""
+    """The style of a cell, chosen by its text."""
     longest = max(map(len, text.split()), default=0)
     return "djq-long" if longest > LONGEST_WORD else "nowrap" if len(text) <= SHORT else ""
 
 
 def _name(text: str) -> SafeString | str:
-    """A name; a long one can be broken behind its parts."""
+    """A name; a long one can be broken after each of its parts."""
     if len(text) <= LONGEST_WORD:
         return text
     return format_html_join(SafeString("<wbr>"), "{}", ((part,) for part in re.split(r"(?<=[._:/@-])", text)))
@@ -149,5 +149,5 @@ def url(page: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text as an address can have it: half of a character becomes ``?``."""
+    """A text that fits into an address: half of a character becomes ``?``."""
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""The form for a schedule that is made at run time: its fields, what they say of one there is, and what is wrong."""
+"""The form for a schedule made at run time: its fields, their values for an existing schedule, and their errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT = ("kind", "when", "zone")
 
 
 class ScheduleForm(forms.Form):
-    """A schedule by its name, its call and its timetable; ``known`` is the one that is changed."""
+    """A schedule by its name, its call and its timetable; ``known`` is the schedule to change."""
 
     name = forms.CharField(max_length=LONGEST_NAME)
     command = forms.CharField(
@@ -61,7 +61,7 @@ class ScheduleForm(forms.Form):
     def __init__(self, data: Any, known: Schedule | None, shows_arguments: bool):
         self.known = known
         self.call_now = ""
-        """The call there is, as code, if it may be seen."""
+        """The existing call, as code, if it may be seen."""
         initial = {"kind": "every", "missed": "latest", "max_lateness": "1h"}
         if known is not None:
             initial = {"name": known.name, "command": known.command, **_written(known)}
@@ -74,11 +74,11 @@ class ScheduleForm(forms.Form):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that the schedule has beside those of its command."""
+        """The options that the schedule has besides the options of its command."""
         return {} if self.known is None else {**self.known.plan.plain, **self.known.plan.carried}
 
     def save(self, by: str) -> Schedule | None:
-        """Keep the schedule; None, and errors at the fields, if it cannot be."""
+        """Save the schedule; None, and errors at the fields, if that fails."""
         given = self.cleaned_data
         rule = {name: given[name] for name in ("missed", "max_lateness")}
         call: Call = given["call"]
@@ -103,7 +103,7 @@ class ScheduleForm(forms.Form):
         return name
 
     def clean_command(self) -> str:
-        """Only what this project has declared: a name that is looked up elsewhere would have a module imported."""
+        """Only commands that this project has declared: searching for another name would import a module."""
         autodiscover()
         name: str = self.cleaned_data["command"]
         if not isinstance(registry.get(name), Command):
@@ -153,7 +153,7 @@ class ScheduleForm(forms.Form):
     # ---- What it means
 
     def _at(self) -> dict[str, Any]:
-        """When it ticks, for ``schedules.add``. What has not been changed keeps its beginning, and so its ticks."""
+        """When it ticks, for ``schedules.add``; an unchanged timetable keeps its start, and so its ticks."""
         if self.known is not None and not {*AT} & {*self.changed_data}:
             return _as_it_was(self.known)
         given = self.cleaned_data
@@ -176,7 +176,7 @@ class ScheduleForm(forms.Form):
             raise forms.ValidationError(f"{text!r} is no time: give seconds, or as in 90s, 30m, 12h, 7d.") from None
 
     def _target(self) -> Command[..., Any]:
-        """The command, with the options that the schedule has, if it is the command that this has."""
+        """The command, with the options of the known schedule if that has the same command."""
         command = cast("Command[..., Any]", registry[self.cleaned_data["command"]])
         if self.known is None or self.known.command != command.name:
             return command
@@ -193,7 +193,7 @@ class ScheduleForm(forms.Form):
 
 
 def _written(known: Schedule) -> dict[str, str]:
-    """Its timetable and its rule as the fields have them."""
+    """Its timetable and its rule as the fields show them."""
     when, rule = known.timetable, known.plan.rule
     said = {"missed": rule.missed, "max_lateness": _number(rule.max_lateness.total_seconds())}
     if isinstance(when, Interval):
@@ -216,7 +216,7 @@ def _as_it_was(known: Schedule) -> dict[str, Any]:
 
 
 def _call_of(known: Schedule) -> tuple[str, str]:
-    """The call of a schedule as code, and its arguments as JSON; "" if they are not plain values or may not be seen."""
+    """The call of a schedule as code, and its arguments as JSON; "" if they are not plain or may not be seen."""
     try:
         command = registry.find(known.command)
         call = known.call
@@ -229,7 +229,7 @@ def _call_of(known: Schedule) -> tuple[str, str]:
 
 
 def _as_json(given: list[Any] | dict[str, Any]) -> str:
-    """The same as JSON; "" if something in it would not stay what it is."""
+    """Arguments as JSON; "" if a value would change on the way."""
     try:
         text = json.dumps(given, ensure_ascii=False)
         return text if json.loads(text) == given else ""

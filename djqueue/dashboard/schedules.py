@@ -1,4 +1,4 @@
-"""The schedules: when each ticks next, what became of its last tick, and the form for those made at run time."""
+"""The schedules: the next tick of each, the result of its last tick, and the form for schedules made at run time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
 
 
 def edit(site: Site, request: HttpRequest) -> HttpResponse:
-    """The form for a new schedule, or for that of a name."""
+    """The form for a new schedule, or for the schedule of a name."""
     site.demand(request, "edit_schedules")
     name = request.GET.get("name", "")
     with asking_stores():
@@ -52,7 +52,7 @@ def edit(site: Site, request: HttpRequest) -> HttpResponse:
 
 
 def _known(request: HttpRequest, name: str) -> Schedule | None:
-    """The schedule of a name; None, of which the user is told, if it cannot be changed."""
+    """The schedule of a name; if it cannot be changed, None, and the user is notified."""
     try:
         refuse_declared(name)
     except QueueError as error:
@@ -65,7 +65,7 @@ def _known(request: HttpRequest, name: str) -> Schedule | None:
 
 
 def _save(site: Site, request: HttpRequest, form: ScheduleForm) -> bool:
-    """Keep what a form says, once; whether that is done."""
+    """Save what a form says, once; whether that succeeded."""
     if is_repeated(request, [all_queues[alias] for alias in all_queues]):
         return True
     schedule = form.save(request.user.get_username())

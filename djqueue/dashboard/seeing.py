@@ -1,4 +1,4 @@
-"""What the pages say of queues: what each cannot show, and where more is shown of what is wrong."""
+"""What the pages say about queues: what each cannot show, and which page shows more of a problem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FEATURES = {
     "history": "keep a history",
     "facts": "be paused, nor tell who serves it and what is done in a minute",
 }
-"""What a page needs of a queue, and how it says that a queue cannot."""
+"""What a page needs from a queue, and the words for a queue that cannot do it."""
 PAGES = {
     **dict.fromkeys(("age", "backlog", "command_paused", "consumers", "paused", "queue_paused", "store"), "queues"),
     **dict.fromkeys(("errors", "failed"), "failed"),
@@ -32,7 +32,7 @@ WITH_A_BUTTON = (
     *("due", "failed", "postponed", "retry"),
     *("command_paused", "errors", "lane_paused", "lane_retry", "paused", "queue_paused", "quiet"),
 )
-"""The kinds for whose advice the page, or the one that shows more, has a button: it needs no command line."""
+"""The kinds whose advice has a button, here or on the page that shows more: it needs no command line."""
 
 
 def able(feature: str) -> tuple[list[BaseQueue], list[BaseQueue]]:

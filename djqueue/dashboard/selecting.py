@@ -1,4 +1,4 @@
-"""Which messages a page is asked for: its filter, as it stands in an address or in a form."""
+"""Which messages a page shows: its filter, as an address or a form gives it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What it asks for, for people."""
+        """What the filter asks for, for people."""
         told = [f"{TITLES.get(name, name)} {value.removeprefix('builtins.')}" for name, value in self.given.items()]
         return ", ".join(told) or "all messages"
 
@@ -63,7 +63,7 @@ def _options(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def written(position: Position | str) -> str:
-    """A position in an address. It is signed, as it goes into queries."""
+    """A position in an address, signed because it goes into queries."""
     return _SIGNER.sign_object(position)
 
 

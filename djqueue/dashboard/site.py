@@ -1,4 +1,4 @@
-"""What the pages need of the admin: addresses, permissions, its frame and its log."""
+"""What the pages need from the admin: addresses, permissions, its frame and its log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from djqueue.operations.errors import QueueUnavailable
 from djqueue.utils import plain
 
 OVERVIEW = "changelist"
-"""The name that the admin gives the address of what it links to."""
+"""The name that the admin gives to the address it links to."""
 TABS = {
     OVERVIEW: "Overview",
     "queues": "Queues",
@@ -38,7 +38,7 @@ Page = Callable[["Site", HttpRequest], HttpResponse]
 
 
 class Shown(TemplateResponse):
-    """A page that can be sent whatever texts it holds: the name of a file may have half a character."""
+    """A page that can be sent whatever text it holds: the name of a file may contain half a character."""
 
     @property
     def rendered_content(self) -> str:
@@ -56,7 +56,7 @@ class Site:
         return f"{path}?{urlencode(query)}" if query else path
 
     def may(self, request: HttpRequest, permission: str) -> bool:
-        """Whether its user has a permission of the dashboard beside that to view it."""
+        """Whether its user has a permission of the dashboard besides the one to view it."""
         return request.user.has_perm(f"djqueue.{permission}")
 
     def demand(self, request: HttpRequest, permission: str) -> None:
@@ -67,7 +67,7 @@ class Site:
     def show(
         self, request: HttpRequest, page: str, context: dict[str, Any], title: str = "", status: int = 200
     ) -> HttpResponse:
-        """A page in the frame of the admin: the template of its name; ``title`` is that of its tab by default."""
+        """A page in the frame of the admin, from the template of its name; ``title`` is that of its tab by default."""
         request.current_app = self._admin.admin_site.name  # type: ignore[attr-defined]
         frame = {
             **self._admin.admin_site.each_context(request),
@@ -84,7 +84,7 @@ class Site:
     def view(self, page: Page) -> Callable[..., HttpResponse]:
         """A page as a view: for staff who may view the dashboard.
 
-        An error that a form causes is shown on the page that it came from; that of a store, in the place of the page.
+        An error caused by a form is shown on the page of the form; an error of a store is shown instead of the page.
         """
 
         @wraps(page)
@@ -102,7 +102,7 @@ class Site:
         return self._admin.admin_site.admin_view(shown)
 
     def done(self, request: HttpRequest, what: str, text: str, count: int) -> None:
-        """Tell the user what was done and, if that was something, note it in the log of the admin."""
+        """Show the user what was done and, if that was anything, record it in the log of the admin."""
         text = plain(text)  # a database takes no half of a character, and some no NUL
         if count:
             self._admin.log_change(request, Dashboard(name=plain(what[:255])), text)
@@ -111,11 +111,11 @@ class Site:
             messages.info(request, text)
 
     def origin(self, request: HttpRequest) -> str:
-        """The address of the page that a form came from, if it says one of the dashboard, or else of the overview."""
+        """The address of the page of the dashboard that a form came from, or else of the overview."""
         there = request.POST.get("next", "")
         is_own = url_has_allowed_host_and_scheme(there, None) and there.startswith(self.url())
         return there if is_own else self.url()
 
     def back(self, request: HttpRequest) -> HttpResponseRedirect:
-        """To the page that a form came from."""
+        """Redirect to the page that a form came from."""
         return HttpResponseRedirect(self.origin(request))

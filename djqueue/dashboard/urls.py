@@ -1,4 +1,4 @@
-"""The addresses of the pages, below that of the dashboard in the admin."""
+"""The addresses of the pages, below the dashboard in the admin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share that act on what has a name: switches from the list of actions, a question, an outcome."""
+"""What the commands share that act on something by name: switches from the list of actions, a question, an outcome."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from djqueue.words import printable
 
 
 class ActionCommand(OperatorCommand):
-    """A command that acts on what has a name."""
+    """A command that acts on something by name."""
 
     def act(self, verb: str, wanted: Sequence[tuple[NamedAction, Target]], interactive: bool = True) -> None:
-        """Do actions of one verb, if an operator agrees to those about which a terminal asks, and say what was done."""
+        """Do the actions of one verb, if an operator agrees where a terminal asks, and say what was done."""
         names = [action.calls.format(target.name) for action, target in wanted]
         with self.outcome(verb, names) as outcome:
             with asking_stores():
@@ -34,7 +34,7 @@ class ActionCommand(OperatorCommand):
 
 
 def add_actions(parser: ArgumentParser, kind: str) -> Any:
-    """Let a command do what can be done with what is of a kind; the group of switches, of which one can be given."""
+    """Add the actions of a kind to a command; returns the group of switches, which exclude each other."""
     group = parser.add_mutually_exclusive_group()
     for one in named(kind):
         if one.switch:
@@ -43,6 +43,6 @@ def add_actions(parser: ArgumentParser, kind: str) -> Any:
 
 
 def action_in(options: Mapping[str, Any], kind: str) -> tuple[NamedAction, str] | None:
-    """The action that is given, and the name of what it is done to; None if none is."""
+    """The given action, and the name of what it acts on; None if none is given."""
     given = ((one, options[one.switch]) for one in named(kind) if one.switch)
     return next(((one, name) for one, name in given if name is not None), None)

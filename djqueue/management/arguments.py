@@ -39,18 +39,18 @@ def limit(text: str) -> int:
 
 
 def add_filters(parser: ArgumentParser, moment: str, names: Iterable[str] = CONDITIONS) -> None:
-    """Let a command take the conditions of a filter; ``moment`` is that from which an age counts."""
+    """Let a command take the conditions of a filter; ages count from ``moment``."""
     for name in names:
         one = CONDITIONS[name]
         parser.add_argument(f"--{name}", metavar=one.metavar, type=argument(one.parse), help=one.help.format(moment))
 
 
 def add_asking(parser: ArgumentParser, before: str) -> None:
-    """Add Django's switch against questions to a command that asks one."""
+    """Add Django's switch that turns off questions to a command that asks one."""
     help = f"do not ask before {before}"
     parser.add_argument("--noinput", "--no-input", action="store_false", dest="interactive", help=help)
 
 
 def add_json(parser: ArgumentParser, objects: str = "an object with what was done") -> None:
-    """Add the switch for JSON to a command that does something."""
+    """Add the switch for JSON to a command that acts."""
     parser.add_argument("--json", action="store_true", help=f"as JSON: {objects}")

@@ -1,4 +1,4 @@
-"""What a consumer serves, in rows for people who start it; never a password."""
+"""What a consumer serves, in rows for the people who start it; never a password."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_COMMANDS = 30
 MOST_SCHEDULES = 12
 
 Row = tuple[str, str, str]
-"""A heading, a name and what is to be said of it. Rows of one heading follow each other."""
+"""A heading, a name and its text. Rows of one heading follow each other."""
 
 
 def in_rows(consumer: Consumer, processes: int = 1) -> list[Row]:

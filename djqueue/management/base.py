@@ -1,4 +1,4 @@
-"""What the operators' commands derive from: help that one can read, and colours where they are wanted."""
+"""The base of the operators' commands: readable help, and colours where they are wanted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from djqueue.operations.reports import as_json
 from djqueue.words import printable
 
 PIPE_CLOSED = 128 + signal.SIGPIPE
-"""The exit code of a command whose output nobody reads to its end, as of the tools of the system."""
+"""The exit code of a command whose output nobody reads to its end, as other tools of the system use it."""
 DJANGO = "options of every Django command"
 _OF_DJANGO = {"version", "verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color", "skip_checks"}
 
@@ -75,12 +75,12 @@ class OperatorCommand(BaseCommand):
         self._is_colored = options["force_color"] or self.stdout.isatty()
         try:
             return self._executed(*args, **options)
-        except BrokenPipeError:  # of the output, as head has read enough: errors of stores have been told
+        except BrokenPipeError:  # of the output, as head has read enough: errors of stores have been reported
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(PIPE_CLOSED)
 
     def _executed(self, *args: Any, **options: Any) -> Any:
-        """Raises CommandError for what operations raise."""
+        """Run the command; raises CommandError for the errors of operations."""
         try:
             return super().execute(*args, **options)
         except QueueError as error:
@@ -92,12 +92,12 @@ class OperatorCommand(BaseCommand):
         return getattr(self.style, role)(text) if role and self._is_colored else text
 
     def say(self, text: str) -> None:
-        """Tell people what was done; with ``--json`` the object of the outcome tells it."""
+        """Show people what was done; with ``--json`` the object of the outcome says it."""
         if not self._is_json:
             self.stdout.write(text)
 
     def write_report(self, rows: Sequence[Any], none: str = "", **form: Any) -> None:
-        """Write the rows of a report, as JSON if that is asked for; ``none`` is said if there are none."""
+        """Write the rows of a report, as JSON if that is asked for, or the text ``none`` if there are none."""
         if self._is_json:
             self.stdout.write(json.dumps([as_json(one) for one in rows]))
         elif rows:
@@ -121,9 +121,9 @@ class OperatorCommand(BaseCommand):
                 self.stdout.write(json.dumps(one.as_object()))
 
     def confirmed(self, question: str, interactive: bool) -> bool:
-        """Whether an operator agrees to what is about to be done, if one is to be asked.
+        """Whether an operator agrees to what is about to be done, if the command asks.
 
-        Raises CommandError if none can answer.
+        Raises CommandError if nobody can answer.
         """
         if not interactive:
             return True
@@ -140,7 +140,7 @@ class OperatorCommand(BaseCommand):
         return answer.strip() == "yes"
 
     def progress(self, total: int) -> Callable[[int], None]:
-        """Shows on a terminal how far a work is that takes several steps; elsewhere nothing."""
+        """Shows the progress of work in several steps on a terminal, and nothing elsewhere."""
 
         def show(done: int) -> None:
             if self.stdout.isatty() and done < total and not self._is_json:
@@ -156,10 +156,10 @@ class VerbCommand(OperatorCommand):
     verbs: Mapping[str, str]
     """What each verb does, as the help says it."""
     more: Mapping[str, str] = {}
-    """What the help of a verb says beside that."""
+    """What the help of a verb says besides that."""
 
     def add_verbs(self, parser: ArgumentParser) -> dict[str, ArgumentParser]:
-        """The parser of each verb, which has the common switches of Django's commands too."""
+        """The parser of each verb, which also has the common switches of Django's commands."""
         group: Any = parser.add_subparsers(
             dest="verb", required=True, metavar=f"{{{','.join(self.verbs)}}}", title="verbs"
         )
@@ -193,7 +193,7 @@ def explain_dashes(parser: ArgumentParser) -> None:
 
 
 def add_last(parser: ArgumentParser, examples: str = "", own: Collection[str] = ()) -> None:
-    """Show examples behind the options of a command, and the options of Django's own behind those, but for some."""
+    """Show examples after the options of a command, and then most of Django's own options."""
     if examples:
         parser.add_argument_group("examples", Examples(examples))
     group, options = parser.add_argument_group(DJANGO), parser._optionals._group_actions

@@ -1,4 +1,4 @@
-"""What the commands that show and change messages share: their switches, a list, and the verbs that change."""
+"""What the commands that show and change messages share: switches, a list, and the verbs that change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHICH = "They are those of the ids given, or those that a filter selects, or wit
 
 
 class MessagesCommand(VerbCommand):
-    """A command over the messages of some states. A verb that changes messages is an action."""
+    """A command for the messages of some states; each verb that changes messages is an action."""
 
     states: Sequence[str]
     """The states of the messages that it shows."""
@@ -38,9 +38,9 @@ class MessagesCommand(VerbCommand):
     actions: Mapping[str, MessageAction]
     """What its verbs do that change messages."""
     refusal: str
-    """What is said where a backend cannot 'inspect'."""
+    """The error for a backend that cannot 'inspect'."""
     has_seen_all = True
-    """Whether the latest list has looked at all messages."""
+    """Whether the latest list has checked all messages."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         of = self.add_verbs(parser)
@@ -55,7 +55,7 @@ class MessagesCommand(VerbCommand):
         self.add_others(of)
 
     def add_others(self, of: Mapping[str, ArgumentParser]) -> None:
-        """Add what one command alone has."""
+        """Add what only this command has."""
 
     def _add_looking(self, listing: ArgumentParser, show: ArgumentParser) -> None:
         add = listing.add_argument
@@ -95,12 +95,12 @@ class MessagesCommand(VerbCommand):
         """The filter that is given."""
         return Filter(options, self.moment)
 
-    # ---- the verbs that look
+    # ---- the verbs that show
 
     def page(self, queues: Sequence[BaseQueue], options: Mapping[str, Any]) -> tuple[list[Message], list[str]]:
         """One message more than a list shows, and what is wrong with queues that cannot be asked.
 
-        Says how to go on in queues of which not all messages were looked at.
+        Says how to go on in queues where not all messages were checked.
         """
         if options["after"] is not None and len(queues) > 1:
             raise CommandError("--after goes on in one queue: give that, too, by -q.", returncode=2)
@@ -121,7 +121,7 @@ class MessagesCommand(VerbCommand):
         return found, failures
 
     def shown(self, queues: Sequence[BaseQueue], options: Mapping[str, Any]) -> tuple[Message, dict[str, str]]:
-        """The message that is meant and, if they are wanted, its call, and why that cannot be shown."""
+        """The message of an id and, if wanted, its call or why that cannot be shown."""
         one = find_one(queues, options["id"], self.states)
         if not options["arguments"]:
             return one, {}
@@ -153,7 +153,7 @@ class MessagesCommand(VerbCommand):
         message_changes.refuse_misfits(action, messages, outcome)
         try:
             missing = message_changes.change_known(action, queues, messages, given, outcome)
-        finally:  # even if the store of the next queue is away
+        finally:  # even if the store of the next queue is unreachable
             if outcome.count:
                 self.say(f"{outcome.said}.")
         if left:
@@ -189,7 +189,7 @@ class MessagesCommand(VerbCommand):
 
 
 def _refuse_none_or_both(ids: Collection[str], others: object) -> None:
-    """Raises CommandError unless messages are given by their ids, or else by a filter or --all."""
+    """Raises CommandError unless messages are given either by ids, or by a filter or --all."""
     if not (ids or others):
         raise CommandError("Give the ids of messages, or a filter such as --command, or --all.", returncode=2)
     if ids and others:

@@ -1,4 +1,4 @@
-"""All that is known of one message, as text for a terminal."""
+"""All that is known about one message, as text for a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from djqueue.words import NONE, full_moment, number, printable
 
 
 def page(one: Message, more: Mapping[str, str], paint: Paint) -> str:
-    """All that is known of a message, as text; ``more`` are further lines by their titles."""
+    """All that is known about a message, as text; ``more`` are further lines by their titles."""
     when = {DELAYED: "due", READY: "ready", RUNNING: "leased to", FAILED: "failed"}[one.state]
     lines = {
         "id": one.id,
@@ -38,7 +38,7 @@ def said(call: Mapping[str, str]) -> dict[str, str]:
 
 
 def shown_errors(entry: Entry, paint: Paint) -> str:
-    """What went wrong at each attempt, below what is known of a message."""
+    """The error of each attempt, to show below a message."""
     return "".join(f"\n{_error(error, paint)}" for error in errors_of(entry.errors))
 
 

@@ -41,7 +41,7 @@ class Cell(str):
 Paint = Callable[[str, str], str]
 """Colours a text by the name of a role of Django's palette."""
 _LEAST = 8
-"""Characters that a column which is cut keeps."""
+"""The fewest characters that a cut column keeps."""
 GAP = "  "
 """Between two columns."""
 LEAST_PROSE = 30
@@ -94,14 +94,14 @@ def _line(
 
 
 def shown_parts(parts: Mapping[str, str], paint: Paint) -> str:
-    """What is known of one thing: a line for each title that has a text, with the texts below each other."""
+    """What is known about one thing: a line for each title that has a text, with the texts below each other."""
     shown = {title: text for title, text in parts.items() if text}
     width = max(10, *(len(title) + 2 for title in shown))
     return "\n".join(paint(title.ljust(width), "MIGRATE_LABEL") + printable(text) for title, text in shown.items())
 
 
 def width_of(out: TextIO) -> int | None:
-    """The columns of the terminal that is written to; None for a file or a pipe, where nothing needs to be cut."""
+    """The width of the terminal in columns; None for a file or a pipe, where nothing needs to be cut."""
     return shutil.get_terminal_size().columns if out.isatty() or os.environ.get("COLUMNS") else None
 
 
@@ -150,9 +150,9 @@ def report(
     width: int | None = None,
     paint: Paint = lambda text, role: text,
 ) -> str:
-    """A table of the rows of a report, with the columns that say something, but for those ``without``.
+    """A table of the rows of a report, with the columns that say something, except those in ``without``.
 
-    What is in sentences is the last column: wrapped, and the texts of a row below each other.
+    Sentences go into the last column: wrapped, and the texts of a row below each other.
     """
     clocks = clocks or Clocks()
     known = shown(rows, without)
@@ -171,7 +171,7 @@ def report(
 
 
 def _prose(columns: Sequence[Column], row: Any, begin: int, width: int | None, paint: Paint) -> str:
-    """The sentences of a row, which begin at a column of the terminal; those after the first text are indented."""
+    """The sentences of a row, which begin at a column of the terminal; all after the first text are indented."""
     lines: list[str] = []
     for column in columns:
         indent = " " * begin + (GAP if lines else "")
@@ -183,7 +183,7 @@ def _prose(columns: Sequence[Column], row: Any, begin: int, width: int | None, p
 
 
 def _cells(column: Column, rows: Sequence[Any], clocks: Clocks, full_ids: bool) -> list[str]:
-    """The cells of a column: ids and names are as short as they can be in it."""
+    """The cells of a column, with ids and names as short as possible."""
     values = [getattr(row, column.name) for row in rows]
     if column.kind is Kind.ID:
         ids = short_ids(values, full_ids)
@@ -221,7 +221,7 @@ def _text(kind: Kind, row: Any, value: Any, clocks: Clocks) -> str:
 
 
 def paused(pause: Pause | None) -> str:
-    """The cell that says since when and by whom something is paused, and why; "-" if it is not."""
+    """The cell that says since when, by whom and why something is paused; "-" if it is not."""
     if pause is None:
         return NONE
     why = f": {pause.why}" if pause.why else ""

@@ -101,7 +101,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Package(ModuleType):
-    """Keeps public names what they are here, though modules of these names are imported."""
+    """Keeps the public names when modules of the same names are imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _HOMES and isinstance(value, ModuleType)):

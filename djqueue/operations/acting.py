@@ -1,4 +1,4 @@
-"""What operators can do: one list, from which the verbs of the command line and the buttons of the pages come."""
+"""What operators can do: one list for the verbs of the command line and the buttons of the pages."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from djqueue.utils import priority
 from djqueue.words import counted
 
 LANE, CONSUMER = "lane", "consumer"
-"""Kinds of what is acted on, next to the KINDS of pauses: QUEUE, COMMAND and SCHEDULE."""
+"""Kinds of targets, besides the KINDS of pauses: QUEUE, COMMAND and SCHEDULE."""
 PAGE, TERMINAL = "page", "terminal"
 MOST_ONE_BY_ONE = 500
 """Messages that one form changes, where each takes some statements of its own."""
 
 
 class Parameter(NamedTuple):
-    """What an action is given beside its messages."""
+    """What an action takes besides its messages."""
 
     name: str
     metavar: str
@@ -52,27 +52,27 @@ class Action:
     """What it does, as the help of a command and the title of its button say."""
     permission: str
     asks: tuple[str, ...] = ()
-    """Where it asks first, if one thing was named: on a PAGE, in a TERMINAL."""
+    """Where it asks first, if one target was named: on a PAGE, in a TERMINAL."""
     unasked: str = ""
     """Why it does not ask at all."""
     destroys: bool = False
-    """Whether it takes something away that nothing brings back."""
+    """Whether it removes something that cannot be restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAction(Action):
     """Something that can be done with messages.
 
-    A page also asks before it is done with all that a filter selects; a terminal asks before that alone.
+    A page also asks before an action on all that a filter selects; a terminal asks only then.
     """
 
     states: tuple[str, ...]
-    """The states of the messages that it is for."""
+    """The states of messages that it is for."""
     change: Callable[..., int]
     """Changes messages of a queue, given by their ids, and returns how many, as ``operations.cancel`` does. It records
     what it did."""
     question: str
-    """What is asked before it is done; ``{}`` stands for the messages."""
+    """The question before it is done; ``{}`` stands for the messages."""
     done: str
     """What was done with them, in words."""
     parameter: Parameter | None = None
@@ -85,7 +85,7 @@ class MessageAction(Action):
 
     @property
     def walked(self) -> tuple[str, ...]:
-        """Those of its states in which messages can be looked for; one that is done is named by its id."""
+        """Its states in which messages can be searched; a message that is done is named by its id."""
         return tuple(state for state in self.states if state in STATES)
 
     @property
@@ -94,7 +94,7 @@ class MessageAction(Action):
         return tuple(state for state in self.walked if state != FAILED) or self.walked
 
     def given(self, text: str) -> dict[str, Any]:
-        """Its parameter, as its function takes it. Raises InvalidInput for a wrong one, InvalidQueueError."""
+        """The parameter as its function takes it. Raises InvalidInput for a wrong one, InvalidQueueError."""
         if self.parameter is None:
             return {}
         try:
@@ -103,11 +103,11 @@ class MessageAction(Action):
             raise InvalidInput(str(error)) from None
 
     def asked(self, count: int) -> str:
-        """What is asked before it is done with so many messages."""
+        """The question before the action is done to this many messages."""
         return self.question.format(counted(count, "message"))
 
     def note(self, outcome: Outcome) -> None:
-        """Note in an outcome what was done."""
+        """Record in an outcome what was done."""
         done = f"would be {self.done}" if outcome.dry_run else self.done
         outcome.said = f"{counted(outcome.count, 'message')} {done}"
 
@@ -123,7 +123,7 @@ def _own_queue(row: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedAction(Action):
-    """Something that can be done with what has a name. Its function records what it did."""
+    """Something that can be done to a named target; its function records what it did."""
 
     kind: str
     """What it acts on: QUEUE, COMMAND, SCHEDULE, LANE or CONSUMER."""
@@ -132,24 +132,24 @@ class NamedAction(Action):
     switch: str = ""
     """The switch of the command that lists its kind, if it is one of its switches."""
     calls: str = "{}"
-    """How ``--json`` calls what it acts on, by its name."""
+    """What ``--json`` calls its target."""
     find: Callable[[Target], Target] = lambda target: target
-    """Finds what is meant, if a name says less than all. Raises QueueError."""
+    """Finds the target, if a name alone does not identify it. Raises QueueError."""
     question: Callable[[Target], str] | None = None
     do: Callable[[Target], Done]
     fits: Callable[[Any], bool] = lambda row: True
-    """Whether it can be done with that which a row of a report is about."""
+    """Whether it can be done to the subject of a row of a report."""
     queue_of: Callable[[Any], str] = _all_queues
-    """The alias of the only queue in which it is done with that, or "" for all."""
+    """The alias of the only queue in which it is done to that, or "" for all."""
     is_explained: bool = False
     """Whether a reason is kept with it."""
 
     def asked(self, target: Target, where: str) -> str:
-        """What is asked on a PAGE or in a TERMINAL before it is done; "" for nothing."""
+        """The question on a PAGE or in a TERMINAL before the action is done; "" for none."""
         return self.question(target) if self.question is not None and where in self.asks else ""
 
     def act(self, target: Target, outcome: Outcome) -> None:
-        """Do it, and note in an outcome what was done."""
+        """Do the action, and record in an outcome what was done."""
         done, what = self.do(target), self.calls.format(target.name)
         if done.refused:
             outcome.refuse(what, done.refused)
@@ -286,9 +286,9 @@ OF_FAILED = {
         question="Delete {}, without a trace?",
     ),
 }
-"""The same as ``queue_errors`` names them, for what has failed alone."""
+"""The same as ``queue_errors`` names them, for failed messages only."""
 
-# ---- Of what has a name
+# ---- Of named targets
 
 
 UNDONE_BY_RESUME = "it is undone by Resume"
@@ -484,11 +484,11 @@ NAMED = {
         ),
     )
 }
-"""By their names. A page asks before more than a terminal: a wrong click is made more easily than a wrong line."""
+"""By their names. A page asks before more than a terminal: a wrong click happens more easily than a wrong line."""
 ACTIONS: Mapping[str, MessageAction | NamedAction] = {**OF_MESSAGES, **NAMED}
 """All that a page does, by name."""
 
 
 def named(kind: str) -> list[NamedAction]:
-    """What can be done with what has a name and is of a kind."""
+    """The actions on named targets of a kind."""
     return [one for one in NAMED.values() if one.kind == kind]

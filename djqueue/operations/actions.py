@@ -1,4 +1,4 @@
-"""What operators did to the queues: who, when, what and to how many. The store keeps the last of these actions."""
+"""What operators did to the queues: who, when, what and to how many; the store keeps the last actions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def operator() -> str:
 def record(queue: BaseQueue, action: str, what: str, count: int, by: str = "") -> None:
     """Record an action that was done, in the log and, if the queue has one, in its store.
 
-    ``by`` is :func:`operator` by default. It never raises: the action is done, and is not to be repeated.
+    ``by`` is :func:`operator` by default. It never raises: the action is done, and must not be repeated.
     """
     by = by or operator()
     told = plain(by), plain(action), plain(what), queue.alias, count
@@ -84,13 +84,13 @@ def _add(store: BaseStore, action: Action) -> None:
 
 
 def _read(text: bytes | None) -> list[Action]:
-    """The actions in a fact, but for what cannot be read."""
+    """The actions in a fact, except what cannot be read."""
     actions = map(_action_of, json_list(text))
     return [one for one in actions if one is not None]
 
 
 def _action_of(told: Any) -> Action | None:
-    """An action as it was written, by another version maybe, which tells more than is known here; else None."""
+    """An action as it was written, perhaps by a version with more fields; None if it cannot be read."""
     try:
         at, by, queue, action, what, count, *_ = told
         return Action(float(at), str(by), str(queue), str(action), str(what), int(count))

@@ -19,7 +19,7 @@ from djqueue.words import number
 
 @report_row
 class CommandRow:
-    """What was counted of a command in a queue: in the last hour or day, or in one span of time of it."""
+    """What was counted for a command in a queue: in the last hour or day, or in one span of that."""
 
     command: str = column("command", Kind.COMMAND, key=True)
     queue: str = column("queue", Kind.QUEUE)
@@ -39,7 +39,7 @@ class CommandRow:
 
     @property
     def conditions(self) -> dict[str, str]:
-        """What selects it, if something was counted of it."""
+        """The conditions that select it, if anything was counted for it."""
         return {"queue": self.queue, "command": self.command} if self.hour or self.day else {}
 
     @classmethod
@@ -91,6 +91,6 @@ def command_rows(queues: Sequence[BaseQueue], known: CommandCounts, period: str)
 
 
 def point_rows(counted: CommandRates) -> list[CommandRow]:
-    """What was counted in each span of time in which something ended, the latest first."""
+    """What was counted in each span of time in which something ended, latest first."""
     points = [one for one in counted.points if one.done or one.failed or one.retried or one.others]
     return [CommandRow.of(counted.queue, counted.command, one, one.start) for one in reversed(points)]

@@ -10,14 +10,14 @@ from djqueue.wiring import queues as all_queues
 
 
 class Clocks:
-    """The time now, as the store of a queue has it; each store is asked once."""
+    """The current time of the store of a queue; each store is asked once."""
 
     def __init__(self) -> None:
         self._ahead: dict[Hashable, float] = {}
         """By how many seconds each clock is ahead of that of this machine."""
 
     def now(self, alias: str) -> float:
-        """By the clock of a queue; the first one stands for an alias that there is not."""
+        """The time by the clock of a queue; an unknown alias gets the clock of the first queue."""
         aliases = [*all_queues]
         queue = all_queues[alias if alias in aliases else aliases[0]]
         if queue.server not in self._ahead:
@@ -28,5 +28,5 @@ class Clocks:
 def _ahead(queue: BaseQueue) -> float:
     try:
         return queue.now() - time.time()
-    except Exception:  # whatever its client raises: what else is shown says so
+    except Exception:  # whatever its client raises: the rest of the output says so
         return 0.0

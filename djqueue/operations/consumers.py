@@ -1,4 +1,4 @@
-"""The consumers of the queues: which there are and what they do, and orders to one of them."""
+"""The consumers of the queues: which there are, what they do, and orders to one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from djqueue.running.shared import Shared, shared_stores
 from djqueue.utils import near
 
 LEAST_PART = 3
-"""Characters of a name that stand for it, if they are in no other."""
+"""The fewest characters of a name that stand for it, if no other has them."""
 
 
 @report_row
@@ -87,7 +87,7 @@ SAME = (
     *("name", "state", "busy", "ran", "release", "version", "at", "host", "pid", "parent", "threads", "coroutines"),
     *("commands", "started", "known"),
 )
-"""What a consumer says of itself, and is shown as it is."""
+"""What a consumer says about itself, shown unchanged."""
 
 
 def consumers(aliases: Iterable[str] | None = None) -> list[ConsumerRecord]:
@@ -105,7 +105,7 @@ def consumers(aliases: Iterable[str] | None = None) -> list[ConsumerRecord]:
 
 
 def _consumers_of(shared: Shared, wanted: Container[str]) -> list[ConsumerRecord]:
-    """Those that write into a store; none if it cannot be asked, and has none of the queues that are wanted."""
+    """The consumers that write into a store; none if it cannot be asked and has none of the wanted queues."""
     try:
         return consumers_of(shared)
     except Exception:
@@ -122,12 +122,12 @@ def consumers_of(shared: Shared) -> list[ConsumerRecord]:
 
 
 def serving(queue: BaseQueue, known: Sequence[ConsumerRecord]) -> list[ConsumerRecord]:
-    """Those consumers that are alive and serve a queue, of what :func:`consumers` returned."""
+    """The live consumers that serve a queue, from what :func:`consumers` returned."""
     return [one for one in known if one.state != GONE and queue.alias in one.queues]
 
 
 def quiet(name: str, by: str = "") -> str:
-    """Have a consumer claim nothing more; what it runs goes on. Returns its whole name.
+    """Have a consumer claim no more messages while it finishes what it runs; returns its whole name.
 
     ``name`` is its name, or a part that only one has. Raises QueueError if there is none.
     """
@@ -135,17 +135,17 @@ def quiet(name: str, by: str = "") -> str:
 
 
 def resume_consumer(name: str, by: str = "") -> str:
-    """Have a consumer that is quiet claim again. As :func:`quiet`."""
+    """Have a quiet consumer claim again; otherwise as :func:`quiet`."""
     return _order(RESUME, name, by)
 
 
 def stop(name: str, by: str = "") -> str:
-    """Have a consumer stop, as by SIGTERM: what manages its process may start another. As :func:`quiet`."""
+    """Have a consumer stop, as by SIGTERM; its process manager may start another. Otherwise as :func:`quiet`."""
     return _order(STOP, name, by)
 
 
 def forget(name: str, by: str = "") -> str:
-    """Show a consumer no more that is gone. As :func:`quiet`; raises QueueError for one that is alive."""
+    """No longer show a consumer that is gone; as :func:`quiet`, and raises QueueError for a live one."""
     one, stores = _found(name)
     if one.state != GONE:
         raise QueueError(f"Consumer {one.name} is alive: stop it, or wait until it is gone.")
@@ -172,7 +172,7 @@ def whole_name(part: str) -> str:
 
 
 def named(part: str, known: Iterable[ConsumerRecord]) -> str:
-    """The name of the consumer that has this name, or alone this part of it. Raises QueueError if none has."""
+    """The name of the only consumer with this name or part of a name. Raises QueueError if there is none."""
     names = [one.name for one in known]
     fitting = [name for name in names if name == part] or [name for name in names if part in name]
     if fitting and len(part) < LEAST_PART:
@@ -186,7 +186,7 @@ def named(part: str, known: Iterable[ConsumerRecord]) -> str:
 
 
 def _found(part: str) -> tuple[ConsumerRecord, list[Shared]]:
-    """The consumer of a name or a part of it, and the stores that know it, of those that can be asked."""
+    """The consumer of a name or a part of it, and the stores that know it and can be asked."""
     known: list[tuple[Shared, dict[str, ConsumerRecord]]] = []
     failure: Exception | None = None
     for shared in shared_stores(chosen(None)):

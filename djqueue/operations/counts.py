@@ -24,12 +24,12 @@ from djqueue.throttle import ThrottledQueue
 from djqueue.words import NONE, age
 
 OLD, TOO_OLD = 60.0, 600.0
-"""Seconds that a message has waited for a consumer, from which on that stands out, and stands out more."""
+"""Seconds of waiting for a consumer after which a message stands out, and stands out more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A queue as it was seen."""
+    """A queue as it was read."""
 
     queue: BaseQueue
     stats: QueueStats | None
@@ -39,9 +39,9 @@ class Seen:
     servers: Sequence[ConsumerRecord]
     """The live consumers that serve it."""
     gone: Sequence[ConsumerRecord]
-    """Those that served it, and have not been heard of for a while."""
+    """Consumers that served it, and have not reported for a while."""
     pauses: Sequence[Pause]
-    """What is paused of all queues."""
+    """The pauses of all queues."""
     rates: QueueRates | None
     """What came in and was done lately; None if that is not known."""
 
@@ -67,7 +67,7 @@ class QueueRow:
     failed: int | None = column("failed", Kind.COUNT, bad=0)
     done: int | None = column("done", Kind.NUMBER)
     entered: float | None = column("in/s", Kind.RATE, told=False)
-    """Messages per second that came in since the last look, and below that were done."""
+    """Messages per second that came in since the last update, and below that were done."""
     ended: float | None = column("done/s", Kind.RATE, told=False)
     enqueued_per_minute: float | None = column("in/min", Kind.RATE)
     """In the last five minutes, as the other rates are."""
@@ -77,12 +77,12 @@ class QueueRow:
     oldest: float | None = column("oldest", Kind.SECONDS, warning=OLD, bad=TOO_OLD)
     """Seconds that the longest waiting ready message has been due."""
     consumers: int | None = column("consumers", Kind.NUMBER)
-    """How many live ones serve it; None if its consumers are not heard of."""
+    """How many live ones serve it; None if its consumers cannot report."""
     pause: Pause | None = column("paused", Kind.PAUSE, optional=True)
     problem: str = column("problem", Kind.PROSE, optional=True, bad=0, told=False)
     """Why it cannot be asked, or that nothing serves it."""
     note: str = column("note", Kind.PROSE, optional=True, told=False)
-    """What its throttle allows, and what of it cannot be seen."""
+    """What its throttle allows, and what cannot be shown of the queue."""
     retried_per_minute: float | None = column(kind=Kind.RATE)
     paused_commands: Sequence[Pause] = column()
     capped: int | None = column(kind=Kind.NUMBER)
@@ -97,7 +97,7 @@ class QueueRow:
 
     @classmethod
     def of(cls, one: Seen, since: tuple[float | None, float | None] = (None, None), note: str = "") -> QueueRow:
-        """``since`` has the rates since the last look."""
+        """The row of a queue; ``since`` has the rates since the last update."""
         queue, counts, lately = one.queue, one.stats, one.rates
         is_heard = one.keeps_facts and not queue.store.is_local and not one.problem
         return cls(
@@ -131,7 +131,7 @@ def _problem(one: Seen, is_heard: bool) -> str:
 
 
 def seen(queues: Iterable[BaseQueue], period: str = HOUR) -> list[Seen]:
-    """These queues, with their rates of a period. Each store is asked by itself, as another one may be away."""
+    """These queues, with their rates of a period. Each store is asked by itself, as another one may be unreachable."""
     asked = [(queue, *_stats(queue)) for queue in queues]
     known = around(there := [queue for queue, stats, _ in asked if stats is not None])
     rates = _rates([queue for queue in there if queue.alias not in known.problems], period)
@@ -159,7 +159,7 @@ def _stats(queue: BaseQueue) -> tuple[QueueStats | None, str]:
 
 
 def _rates(queues: Sequence[BaseQueue], period: str) -> dict[str, QueueRates]:
-    """What came in and was done lately, by alias."""
+    """How many messages came in and were done lately, by alias."""
     found: dict[str, QueueRates] = {}
     for shared in shared_stores(queues):
         with suppress(Exception):  # whatever its client raises: it answered just now
@@ -168,7 +168,7 @@ def _rates(queues: Sequence[BaseQueue], period: str) -> dict[str, QueueRates]:
 
 
 class Around(NamedTuple):
-    """What consumers and operators have said in the stores of some queues."""
+    """What consumers and operators have written into the stores of some queues."""
 
     consumers: list[ConsumerRecord]
     """A consumer that serves queues of two stores is in it twice."""
@@ -178,7 +178,7 @@ class Around(NamedTuple):
 
 
 def around(queues: Sequence[BaseQueue]) -> Around:
-    """Each store is asked by itself, as another one may be away."""
+    """Each store is asked by itself, as another one may be unreachable."""
     found = Around([], [], {})
     for shared in shared_stores(queues):
         try:
@@ -191,7 +191,7 @@ def around(queues: Sequence[BaseQueue]) -> Around:
 
 
 def throttle_of(queue: BaseQueue) -> str:
-    """What the throttle of a queue allows, how much of that is used, and whether it holds messages; "" without one."""
+    """What the throttle of a queue allows, how much is used, and whether it holds messages; "" without one."""
     if not isinstance(queue, ThrottledQueue):
         return ""
     try:
@@ -206,7 +206,7 @@ def throttle_of(queue: BaseQueue) -> str:
 
 
 def places(rows: Iterable[QueueRow]) -> list[str]:
-    """Where queues are, a line for each place."""
+    """Where the queues are stored, with a line for each place."""
     found: dict[str, list[str]] = {}
     for row in rows:
         found.setdefault(row.backend or NONE, []).append(row.queue)

@@ -1,4 +1,4 @@
-"""What can be wrong with that which an operator asks for; a front end shows the text.
+"""What can be wrong with an operator's request; a front end shows the text.
 
 Errors of queues and commands, such as ``NotSupported``, are raised as they are.
 """
@@ -13,7 +13,7 @@ class OperationError(QueueError):
 
 
 class InvalidInput(OperationError, ValueError):
-    """An operator has given something that cannot be meant: the text names it."""
+    """An operator gave an invalid value; the text names it."""
 
 
 class QueueUnavailable(OperationError):

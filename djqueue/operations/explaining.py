@@ -1,4 +1,4 @@
-"""Why does a message not run, and why does a queue not move: the reasons in words, and what to do about each."""
+"""Why a message does not run, or a queue does not move: the reasons in words, and what to do about each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from djqueue.wiring import queues as all_queues
 from djqueue.words import SHORT_ID, age, duration, moment, number
 
 MOST_BLOCKED = 10
-"""Lanes of a queue that are looked at, and that are named, of those that do not move."""
+"""Lanes of a queue that are checked, and blocked lanes that are named."""
 UNKNOWN, WAITS = "unknown", "waits"
 
 
@@ -57,7 +57,7 @@ class Reason:
 
 @report_row
 class Explanation:
-    """Why a message, or a queue, is as it is. Nothing stops it if no reason does."""
+    """Why a message or a queue is in its state; nothing stops it if no reason does."""
 
     subject: str = column("subject", Kind.NAME, key=True)
     """The id of the message, or the alias of the queue."""
@@ -73,7 +73,7 @@ class Explanation:
 
 
 def explain(id: str, queues: Sequence[BaseQueue] | None = None) -> Explanation:
-    """Why a message does not run, or what became of it. ``queues`` are looked into, all by default.
+    """Why a message does not run, or what became of it. ``queues`` are searched, all by default.
 
     A queue that cannot be asked is passed over, and named if no other has the message.
     """
@@ -81,7 +81,7 @@ def explain(id: str, queues: Sequence[BaseQueue] | None = None) -> Explanation:
 
 
 def look_up(id: str, queues: Sequence[BaseQueue]) -> tuple[Message | None, Explanation]:
-    """The message of that id, if it waits, runs or has failed, and why it is as it is."""
+    """The message of that id, if it waits, runs or has failed, and why it is in that state."""
     unreachable: dict[str, Reason] = {}
     for look in (_waiting, _ended):
         for queue in queues:
@@ -99,7 +99,7 @@ def look_up(id: str, queues: Sequence[BaseQueue]) -> tuple[Message | None, Expla
 
 
 def began(queue: BaseQueue, one: Message) -> float:
-    """When the attempt began that runs, as its consumer says (epoch seconds); 0 if that is not known."""
+    """When the running attempt began, as its consumer says (epoch seconds); 0 if that is not known."""
     if one.state != RUNNING:
         return 0.0
     runs = (run for record in Surroundings(queue).consumers for run in record.running)
@@ -107,7 +107,7 @@ def began(queue: BaseQueue, one: Message) -> float:
 
 
 def acts_on(id: str, queues: Sequence[BaseQueue]) -> list[Action]:
-    """What operators did with a message, by itself, as far as the stores of these queues can be asked."""
+    """What operators did to this single message, as far as the stores of these queues can be asked."""
     found: list[Action] = []
     for queue in queues:
         with suppress(Exception):  # whatever its client raises
@@ -144,7 +144,7 @@ def explain_message(queue: BaseQueue, one: Message) -> Explanation:
 
 
 def _held_up(seen: Surroundings, one: Message) -> Iterator[Reason]:
-    """What holds up a message that waits."""
+    """What holds up a waiting message."""
     policy, faults, why_not_here = _checked(seen, one.entry)
     yield from faults
     yield from (unknown := [*_unknown(seen, one, why_not_here)])
@@ -159,7 +159,7 @@ def _held_up(seen: Surroundings, one: Message) -> Iterator[Reason]:
 
 
 def _never_seen(id: str, queues: Sequence[BaseQueue], asked: Sequence[BaseQueue]) -> Iterator[Reason]:
-    """What is known of an id that no queue has: who removed it, or else what may have become of it."""
+    """What is known about an id that no queue has: who removed it, or else what may have happened to it."""
     acts = acts_on(id, asked)
     for act in acts:
         yield Reason("removed", f"{act.action} by {act.by} at {moment(act.at)}, in the queue {act.queue!r}.")
@@ -177,7 +177,7 @@ def _never_seen(id: str, queues: Sequence[BaseQueue], asked: Sequence[BaseQueue]
 
 
 def _end_of(queue: BaseQueue, id: str) -> Explanation | None:
-    """What its history, or else its result, says of a message that has ended."""
+    """What the history, or else the result, says about a message that has ended."""
     if (ended := ended_of(queue, id)) is not None:
         why = f": {ended.error}" if ended.error else ""
         by = f" by {ended.worker}" if ended.worker else ""
@@ -237,12 +237,12 @@ def _checked(seen: Surroundings, entry: Entry) -> tuple[Policy | None, list[Reas
 
 
 def _is_call(entry: Entry) -> bool:
-    """Whether it is a call of a command, and no plain item for a loop of the project's own."""
+    """Whether it is a call of a command, and not a plain item for a loop of the project's own."""
     return bool(entry.command) and not entry.command.startswith(MARK)
 
 
 def _unknown(seen: Surroundings, one: Message, why_not_here: str) -> Iterator[Reason]:
-    """Whether the consumers know its command. What this process does not find counts only if no consumer tells."""
+    """Whether the consumers know its command; what this process does not find counts only if no consumer reports."""
     if not _is_call(one.entry):
         return
     name, alive = one.command, seen.servers
@@ -266,7 +266,7 @@ def _unknown(seen: Surroundings, one: Message, why_not_here: str) -> Iterator[Re
 
 
 def _waits(note: Note | None) -> str:
-    """What becomes of a message of an unknown command."""
+    """What happens to a message of an unknown command."""
     if note is None or not note.is_of_unknown_command:
         return f"Once one has claimed it, it waits for {duration(patience())}, and fails if none knows it by then."
     return f"It has waited for one that does since {moment(note.at)}, and fails at {moment(note.fails)} if none does."
@@ -279,7 +279,7 @@ def _renamed(seen: Surroundings, name: str) -> str:
 
 
 def _again(seen: Surroundings, one: Message, policy: Policy | None, at: float) -> Reason:
-    """Why it waits until a moment, and what comes then."""
+    """Why it waits until a moment, and what happens then."""
     when, note = f"at {moment(at)}, in {age(max(0.0, at - seen.now))}", note_of(one.entry)
     if note is not None and note.is_of_unknown_command:
         return Reason("postponed", f"It is looked for again {when}.", until=at)
@@ -294,7 +294,7 @@ def _again(seen: Surroundings, one: Message, policy: Policy | None, at: float) -
 
 
 def _failed_before(one: Message) -> str:
-    """What its last attempt ended with, if that failed."""
+    """The error that ended its last attempt, if that failed."""
     errors = errors_of(one.entry.errors)
     last = errors[-1] if errors else {}
     if last.get("attempt") != one.attempts:
@@ -324,7 +324,7 @@ def _turn(seen: Surroundings, one: Message) -> Reason:
 
 
 def _lane(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[Reason]:
-    """Why the lane of a message that is due does not let it go."""
+    """Why the lane of a due message does not let it run."""
     entry = one.entry
     lane = seen.queue.lane(entry.lane) if entry.gate and "lanes" in seen.queue.features else None
     if lane is None:
@@ -340,7 +340,7 @@ def _lane(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[R
 
 
 def _own_retry(seen: Surroundings, lane: LaneRecord, one: Message, policy: Policy | None, held: Reason) -> Reason:
-    """The first message of a lane, for which the lane waits."""
+    """Why the first message of a lane waits, and the lane with it."""
     again = _again(seen, one, policy, lane.opens)
     return replace(held, text=f"{again.text} Its lane {plain(lane.name)} waits for it.")
 
@@ -432,11 +432,11 @@ def _movement(seen: Surroundings) -> Reason:
     return Reason("working", text.rstrip())
 
 
-# ---- What is around them
+# ---- Their surroundings
 
 
 class Surroundings:
-    """What is known of a queue beside its messages; each is read once, when it is asked for."""
+    """What is known about a queue besides its messages; each is read once, when it is needed."""
 
     def __init__(self, queue: BaseQueue):
         self.queue = queue
@@ -465,7 +465,7 @@ class Surroundings:
 
     @property
     def capacity(self) -> str:
-        """What the consumers of the queue do, in words; "" if none is known."""
+        """What the consumers of the queue do, in words; "" if no consumer is known."""
         if not self.servers:
             return ""
         most = sum(one.threads + one.coroutines for one in self.servers)
@@ -474,7 +474,7 @@ class Surroundings:
         return f"{many} with {number(most)} workers, {number(busy)} of them busy."
 
     def _held_by_servers(self, most: int) -> int:
-        """How many messages of the queue its consumers hold, up to so many: heartbeats are some seconds old."""
+        """How many messages of the queue its consumers hold, up to ``most``: heartbeats are some seconds old."""
         if "inspect" not in self.queue.features:
             return 0
         names = {one.name for one in self.servers}
@@ -512,7 +512,7 @@ class Surroundings:
         return Reason("no_consumer", text, f"Start one: queue_consumer -q {self.queue.alias}.")
 
     def first_of(self, lane: str) -> Record | None:
-        """The message that is the first to leave a lane, if one waits in it."""
+        """The message that leaves a lane first, if one waits in it."""
         return first_in(self.queue, lane)
 
 
@@ -524,5 +524,5 @@ def _paused(kind: str, what: str, pause: Pause, resume: str) -> Reason:
 
 
 def _messages(count: int, one: str, many: str) -> str:
-    """How many, with a verb that fits: 1 message is, 2 messages are."""
+    """A number of messages with the right verb: 1 message is, 2 messages are."""
     return f"1 message {one}" if count == 1 else f"{number(count)} messages {many}"

@@ -1,4 +1,4 @@
-"""What has failed, for operators: the calls, and groups of failures that are alike."""
+"""What has failed, for operators: the calls, and groups of similar failures."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class FailedMessage:
 
 
 SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.name for same in columns(Message)})
-"""The columns that are those of any message."""
+"""The columns that any message has."""
 
 
 @dataclass(slots=True)
 class Group:
-    """Failed messages of one command that failed with one exception."""
+    """Failed messages of one command with one exception."""
 
     count: int = column("count", Kind.COUNT, bad=0)
     command: str = column("command", Kind.COMMAND, key=True)
@@ -81,7 +81,7 @@ class Group:
     last: float = column("last", Kind.MOMENT)
     id: str = column("id of last", Kind.ID)
     exception: str | None = column()
-    """None for what never raised."""
+    """None if nothing was raised."""
     reason: str = column("reason")
     """Why the last failed."""
     queue: str = column("queue", Kind.QUEUE, optional=True, told=False, default="")
@@ -109,6 +109,6 @@ def grouped(found: Iterable[Message]) -> list[Group]:
 
 
 def export(one: Message, with_body: bool = False) -> dict[str, Any]:
-    """All that is known of what has failed, for programs. The body is encoded arguments, in base64."""
+    """All that is known about failed messages, for programs; the body has the encoded arguments in base64."""
     body = {"body": b64encode(one.entry.body).decode()} if with_body else {}
     return as_json(FailedMessage.of(one)) | {"errors": errors_of(one.entry.errors)} | body

@@ -15,13 +15,13 @@ ENQUEUED, FAILED = "was enqueued", "failed"
 
 
 def is_named(name: str, wanted: str) -> bool:
-    """Whether a dotted name, or the last part of it, is what is asked for; in whatever case, * is any text."""
+    """Whether a dotted name, or its last part, matches a pattern; case is ignored, and * is any text."""
     name, wanted = name.casefold(), wanted.casefold()
     return bool(name) and (fnmatchcase(name, wanted) or fnmatchcase(name.rpartition(".")[2], wanted))
 
 
 def parse_text(text: str) -> str:
-    """A text that an operator looks for. Raises ValueError for an empty one."""
+    """A text that an operator searches for. Raises ValueError for an empty one."""
     if not text.strip():  # as from a shell variable that is not set: an empty text is in every reason
         raise ValueError("It is empty.")
     return text
@@ -58,7 +58,7 @@ CONDITIONS = {
 
 
 class Filter:
-    """Which messages an operator asks for: all conditions that were given must hold. False if none was given.
+    """Which messages an operator asks for: all given conditions must hold. False if none was given.
 
     ``moment`` says from when the age of a message counts.
     """
@@ -78,7 +78,7 @@ class Filter:
 
     @property
     def lane(self) -> str:
-        """The lane that is asked for, as it was given; "" for any."""
+        """The lane as it was given; "" for any."""
         return str(self._asked.get("lane", ""))
 
     def picks(self, record: Record, now: float) -> bool:

@@ -14,21 +14,21 @@ from djqueue.operations.queues import asking
 from djqueue.words import NONE, moment, number, printable
 
 LEAST_PART = 4
-"""Characters of an id that stand for it, of its beginning, its end, or the short form, if they fit no other."""
+"""The fewest characters of an id (of its start, its end or its short form) that stand for it, if they fit no other."""
 AN_ID = f"its id, or {LEAST_PART} or more characters of it: the first, the last, or the first of those that are listed"
 MOST_CANDIDATES = 10
 
 
 class Found(NamedTuple):
-    """The messages for whose ids texts stand."""
+    """The messages that were found for texts of ids."""
 
     matches: Mapping[str, Sequence[Message]]
     are_all: bool
-    """Whether all messages were looked at, or all texts were whole ids."""
+    """Whether all messages were searched, or all texts were whole ids."""
 
     @property
     def messages(self) -> list[Message]:
-        """Those that alone a text stands for, each once."""
+        """The messages that are the only match of a text, each once."""
         return list({one.id: one for matches in self.matches.values() if len(matches) == 1 for one in matches}.values())
 
     @property
@@ -41,7 +41,7 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
     """The messages in these states whose ids begin or end with a text, or whose last eight characters begin with it.
 
     A whole id stands for its message alone, and is always found. A text of less than four characters stands for none.
-    Parts are looked for among the first :data:`~djqueue.operations.paging.MOST_LOOKED_AT` messages of each state; of
+    Parts are searched among the first :data:`~djqueue.operations.paging.MOST_LOOKED_AT` messages of each state; of
     failed ones half of these are the last. Raises QueueUnavailable.
     """
     matches: dict[str, list[Message]] = {part: [] for part in parts}
@@ -63,7 +63,7 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
 
 
 def find_one(queues: Sequence[BaseQueue], part: str, states: Sequence[str] = STATES) -> Message:
-    """The message that an id, or a part of one, stands for. Raises OperationError unless it is one."""
+    """The message that an id, or a part of one, stands for. Raises OperationError unless it is exactly one."""
     found = find(queues, [part], states)
     if found.unclear:
         raise unclear(queues, found, states)
@@ -102,7 +102,7 @@ def _candidate(one: Message) -> str:
 
 
 def _first(queue: BaseQueue, state: str) -> tuple[Sequence[Message], bool]:
-    """The messages of a state that are looked at, and whether these are all."""
+    """The messages of a state that are searched, and whether these are all."""
     with asking(queue):
         if state == FAILED:
             return first_and_last_failed(queue)

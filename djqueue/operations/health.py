@@ -24,7 +24,7 @@ from djqueue.words import counted, duration
 
 
 class Level(IntEnum):
-    """How bad something is, as the exit codes of Nagios' plugins; in words where it is shown."""
+    """How bad something is, as exit codes of Nagios plugins; shown in words."""
 
     OK = 0
     WARNING = 1
@@ -38,16 +38,16 @@ class Level(IntEnum):
 as_json.register(Level, str)
 OK, WARNING, CRITICAL, UNKNOWN = Level
 MOST_SEEN = 100
-"""Ready messages of a queue whose commands are looked at, and delayed ones, those first that are due first.
+"""Ready messages of a queue whose commands are checked, and delayed ones, in the order in which they are due.
 
-What no consumer knows is delayed by a minute at most, and so it is among these unless very much is due before it.
+A message that no consumer knows is delayed by a minute at most, so it is among these unless very many are due before.
 """
 GONE_LATELY = 3600.0
 """Seconds for which a consumer that is gone is a problem."""
 
 
 class Limit(NamedTuple):
-    """From which value on something is a warning, and from which on it is critical."""
+    """The value from which something is a warning, and the value from which it is critical."""
 
     warning: float = inf
     critical: float = inf
@@ -90,7 +90,7 @@ def health(
 
     ``backlog`` limits how many messages are ready, ``age`` for how many seconds the oldest one has been, ``failed`` how
     many are in the failed queue, ``error_rate`` how many percent of the attempts of the last minutes failed or are
-    retried. ``least_consumers`` are to be alive for each queue; 0 asks for none. A consumer that is gone is a problem
+    retried. ``least_consumers`` must be alive for each queue; 0 asks for none. A consumer that is gone is a problem
     for ``gone_for`` seconds. ``counts``, by alias, are those of queues that were just asked.
     """
     queues = chosen(aliases)
@@ -117,7 +117,7 @@ def _unreachable(queue: BaseQueue, error: Exception) -> Problem:
 
 
 def _of_store(shared: Shared, away: Sequence[BaseQueue], least: int, gone_for: float) -> Iterator[Problem]:
-    """What consumers and operators have said in a store; of a store in memory, no other process is heard of."""
+    """What consumers and operators wrote into a store; a store in memory has nothing from other processes."""
     paused = pauses_of(shared)
     yield from map(_of_pause, paused)
     if shared.store.is_local:
@@ -182,7 +182,7 @@ def _of_gone(now: float, known: Sequence[ConsumerRecord], gone_for: float) -> It
 
 
 def _of_commands(queue: BaseQueue, alive: Sequence[ConsumerRecord]) -> Iterator[Problem]:
-    """The commands of the first messages that wait which no consumer of the queue knows."""
+    """The commands of the first waiting messages that no consumer of the queue knows."""
     if not alive or "inspect" not in queue.features or not all(one.known for one in alive):
         return
     waiting = (record.entry for state in (READY, DELAYED) for record in queue.walk(state, MOST_SEEN))

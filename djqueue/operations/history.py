@@ -1,4 +1,4 @@
-"""What became of messages, for operators: the latest."""
+"""What happened to messages lately, for operators."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from djqueue.running.history import STATUSES, Ended, read
 
 PAGE, LARGEST_PAGE = 10_000, 100_000
 """Records per call, after a first one for as many as are shown. Each page is twice as large as the one before, as a
-backend may look at all records for each."""
+backend may read all records for each."""
 
 
 class Row(NamedTuple):
-    """What became of one message."""
+    """What happened to one message."""
 
     queue: BaseQueue
     id: str
     ended: Ended
     cursor: str = ""
-    """Pass this as ``before`` to go on behind this row."""
+    """Pass this as ``before`` to continue after this row."""
 
 
 @report_row
@@ -51,7 +51,7 @@ class EndedMessage:
 
     @classmethod
     def of(cls, row: Row, shows_call: bool = True) -> EndedMessage:
-        """``shows_call`` says whether its arguments and what it returned may be seen."""
+        """The row of a message; ``shows_call`` says whether its arguments and its result may be seen."""
         one = row.ended
         call, value = (one.call, one.value) if shows_call else ("", "")
         about = " · ".join(filter(None, [one.error, call, f"returned {value}" if value else ""]))
@@ -62,9 +62,9 @@ class EndedMessage:
 
 
 def ended_messages(queue: BaseQueue, first: int = PAGE, before: str = "") -> Iterator[Row]:
-    """What became of the messages of a queue, the newest first, behind the cursor ``before``.
+    """What happened to the messages of a queue, newest first, after the cursor ``before``.
 
-    ``first`` are read at once, as that many are probably all that is wanted.
+    ``first`` are read at once, as usually no more are wanted.
     """
     page, size = queue.history(min(first, PAGE), before), PAGE
     while page:
@@ -73,11 +73,11 @@ def ended_messages(queue: BaseQueue, first: int = PAGE, before: str = "") -> Ite
 
 
 class Look(NamedTuple):
-    """Some of what became of messages."""
+    """A part of the history of messages."""
 
     rows: Sequence[Row]
     next: str
-    """The cursor behind what was looked at; "" if that was all."""
+    """The cursor after the last checked record; "" if that was all."""
 
 
 def latest(
@@ -88,7 +88,7 @@ def latest(
     size: int = SIZE,
     most: int = MOST_LOOKED_AT,
 ) -> Look:
-    """Up to ``size`` messages that ended, the newest first, for which ``most`` are looked at."""
+    """Up to ``size`` messages that ended, newest first; at most ``most`` are checked."""
     found: list[Row] = []
     looked_at = 0
     for row in ended_messages(queue, most if status or command else size, before):

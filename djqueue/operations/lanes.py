@@ -31,7 +31,7 @@ RETRY, GATHERS, THROTTLED = "retry", "gathers", "throttled"
 
 
 class Lane(NamedTuple):
-    """A lane, its state as people see it, and the seconds until it is ready by itself, if time decides that."""
+    """A lane, its state as shown, and the seconds until it is ready by itself, if only time decides that."""
 
     queue: BaseQueue
     record: LaneRecord
@@ -61,13 +61,13 @@ class LaneRow:
     head: str = column("first", Kind.ID, optional=True, told=False, default="")
     """The id of its first message, if it was asked for and the lane is held."""
     can_be_resumed: bool = False
-    """Whether an operator or its first message holds it: what a rate or a batch holds cannot be let go."""
+    """Whether an operator or its first message holds it: a lane held by a rate or a batch cannot be resumed."""
     can_be_skipped: bool = False
     """Whether its first message holds it."""
 
     @classmethod
     def of(cls, lane: Lane) -> LaneRow:
-        """A lane, without a look at its first message."""
+        """The row of a lane, without reading its first message."""
         why = lane.record.paused_reason
         one, wait = lane.record, None if lane.opens is None else max(0.0, lane.opens)
         opens = None if lane.opens is None else one.opens
@@ -76,7 +76,7 @@ class LaneRow:
 
 
 def with_head(lane: Lane) -> LaneRow:
-    """A lane that is held with its first message, and what holds it."""
+    """The row of a lane that is held, with its first message and what holds it."""
     shown = LaneRow.of(lane)
     if lane.state not in (LANE_SCHEDULED, PAUSED):
         return shown
@@ -106,7 +106,7 @@ def records(queue: BaseQueue) -> Iterator[LaneRecord]:
 
 
 def is_held(queue: BaseQueue, name: str) -> bool:
-    """Whether its record shows that it is held: a busy or empty lane may be held for a time too."""
+    """Whether its record shows that it is held: a busy or empty lane may also be held for a time."""
     lane = queue.lane(name)
     return lane is not None and (bool(lane.paused_reason) or lane.state == LANE_SCHEDULED)
 
@@ -135,13 +135,13 @@ def resume_lane(queue: BaseQueue, name: str, by: str = "") -> bool:
 
 
 def head_of(queue: BaseQueue, name: str) -> Entry | None:
-    """The first message that waits in a lane; None if none does, or if the backend cannot tell."""
+    """The first message that waits in a lane; None if none does, or if the backend does not know."""
     first = first_in(queue, name)
     return None if first is None else first.entry
 
 
 def first_in(queue: BaseQueue, name: str) -> Record | None:
-    """The same, with the moment at which it was due."""
+    """The first waiting message of a lane, with the moment at which it was due."""
     return next(iter(queue.peek_lane(name, 1)), None) if "inspect" in queue.features else None
 
 
@@ -158,9 +158,9 @@ def why_scheduled(lane: LaneRecord, first: Record | None) -> str:
 
 
 def skip_lane(queue: BaseQueue, name: str, id: str, by: str = "") -> bool:
-    """Cancel the message of this id, if it is the first of a lane, and let the lane go on; whether it was.
+    """Cancel the message of this id if it is the first of a lane, and let the lane continue; whether it was.
 
-    So of several calls only one skips it. What runs is not cancelled.
+    So only one of several calls skips it. A running message is not cancelled.
     """
     head = head_of(queue, name)
     if head is None or head.id != id or Result(id, queue_name=queue.alias).cancel() is not Cancelled.WAITING:
@@ -174,7 +174,7 @@ def skip_lane(queue: BaseQueue, name: str, id: str, by: str = "") -> bool:
 
 
 def problem_of(queue: BaseQueue, name: str) -> str:
-    """Why no call can be waiting in a lane of this name, or come to wait in it; "" if one can."""
+    """Why no call waits or can ever wait in a lane of this name; "" if one can."""
     with asking(queue):
         if queue.lane(name) is not None:
             return ""
@@ -197,12 +197,12 @@ def problem_of(queue: BaseQueue, name: str) -> str:
 
 
 def _with_key(lane: str, key: str = "") -> str:
-    """A whole name: what ends with a colon goes on with a key."""
+    """A pattern for a whole name: a name that ends with a colon continues with a key."""
     return f"{lane}{key or 'KEY'}" if lane.endswith(":") else lane
 
 
 def _lanes_of(command: Runnable, prefix: str) -> list[str]:
-    """The names of the lanes in which calls of a command wait; one that ends with a colon goes on with a key."""
+    """The names of the lanes in which calls of a command wait; a name that ends with a colon continues with a key."""
     plan = command.policy.plan
     if plan is None:
         return []
@@ -216,12 +216,12 @@ def _lanes_of(command: Runnable, prefix: str) -> list[str]:
 
 
 def _meant(name: str, known: list[str]) -> str | None:
-    """The name that was probably meant: one that ends like this, or is like it."""
+    """The name that was probably meant: one with the same end, or a similar one."""
     ends = [one for one in known if one.endswith(f".{name}") or one.partition(":")[0].endswith(f".{name}")]
     return ends[0] if ends else nearest(name, known)
 
 
-# ---- What is shown of them
+# ---- How they are shown
 
 
 def _lines(queue: BaseQueue) -> set[str]:
@@ -230,7 +230,7 @@ def _lines(queue: BaseQueue) -> set[str]:
 
 
 def _state(lane: LaneRecord, lines: Callable[[], set[str]]) -> str:
-    """The state as shown. A busy lane waits for entries in flight; an empty one only remembers entries that left it.
+    """The state as shown: a busy lane waits for entries in flight; an empty one only remembers entries that left it.
 
     A ready lane has entries of its own, or other lanes queued in it.
     """

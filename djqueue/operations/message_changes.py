@@ -1,4 +1,4 @@
-"""Changing messages by an action: those that were found by their ids, or all that are selected."""
+"""Changing messages by an action: messages found by their ids, or all that are selected."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MOVED_ON = "they have moved on meanwhile"
 def change(
     action: MessageAction, ids: Mapping[BaseQueue, Iterable[str]], given: Mapping[str, Any], outcome: Outcome
 ) -> None:
-    """Change messages, queue by queue, and count what was done in an outcome, also if it then fails.
+    """Change messages, queue by queue, and count what was done in an outcome, even if it then fails.
 
-    ``given`` is what the function of the action takes beside them: its parameter, ``by``, ``what``, ``progress``.
+    ``given`` is what the function of the action takes besides them: its parameter, ``by``, ``what``, ``progress``.
     Raises OperationError for a message that cannot be changed, and QueueUnavailable.
     """
     for queue, own in ids.items():
@@ -69,13 +69,13 @@ def refuse_misfits(action: MessageAction, found: Sequence[Message], outcome: Out
 
 
 def ids_of(wanted: Selection, given: Mapping[str, Any]) -> Iterator[str]:
-    """The ids of all messages that are selected, without those that have the priority that they are to get."""
+    """The ids of all selected messages, except messages that already have the new priority."""
     but = given.get("priority")
     return (one.id for one in selected(wanted) if but is None or one.priority != but)
 
 
 def counts_of(wanted: Selection, given: Mapping[str, Any]) -> dict[BaseQueue, int]:
-    """How many messages of each queue are selected. Where they are moved to, they stay. Raises InvalidInput."""
+    """How many messages of each queue are selected, except in the queue they are moved to. Raises InvalidInput."""
     try:
         queues = without_target(wanted.queues, given["to"]) if "to" in given else wanted.queues
     except ValueError as error:
@@ -91,7 +91,7 @@ def change_selected(
     outcome: Outcome,
     progress: Callable[[int], object],
 ) -> None:
-    """Change as many of the selected messages of each queue as were counted: later ones were not agreed to."""
+    """Change as many selected messages of each queue as were counted: nobody agreed to later ones."""
     seen = 0
     for queue, count in counts.items():
         ids = islice(ids_of(wanted._replace(queues=[queue]), given), count)

@@ -1,4 +1,4 @@
-"""Messages for operators, whatever their state: what is known of them, and what can be done with them."""
+"""Messages for operators, in any state: what is known about them, and what can be done with them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUNNING = "running"
 WAITING = (READY, DELAYED)
 STATES = (*WAITING, RUNNING, FAILED)
 DONE = "done"
-"""The state of a message that its queue remembers in the history: it is found by its whole id."""
+"""The state of a message that is only in the history of its queue: it is found by its whole id."""
 CHUNK = 500
 """Messages that are changed at a time."""
 LONGEST_WHAT = 200
@@ -60,7 +60,7 @@ class Message:
     failures: int = column(kind=Kind.NUMBER)
     """Attempts that raised an exception."""
     lost: int = column(kind=Kind.NUMBER)
-    """Attempts that never reported, as their worker died."""
+    """Attempts that never reported an end, as their worker died."""
     consumer: str = column(kind=Kind.NAME)
     """The consumer that holds it, if it runs."""
     bytes: int = column(kind=Kind.NUMBER)
@@ -126,7 +126,7 @@ def find_message(queue: BaseQueue, id: str, states: Sequence[str] = STATES) -> M
     return Message.of_ended(queue, id, ended) if ended is not None and ended.status == DONE else None
 
 
-# ---- What its entry says of the attempts that failed
+# ---- What its entry says about failed attempts
 
 
 def failed_at(record: Record) -> float:
@@ -149,7 +149,7 @@ def _last(errors: Sequence[dict[str, Any]], key: str) -> str:
 
 
 def _described(errors: Sequence[dict[str, Any]]) -> str:
-    """What the command's ``describe`` said of the call at the last attempt that got so far; "" for nothing."""
+    """What the command's ``describe`` last said about the call; "" for nothing."""
     said = (str(error.get("description") or "") for error in reversed(errors))
     return next(filter(None, said), "")
 
@@ -169,20 +169,20 @@ def about(entry: Entry) -> str:
 
 
 class Telling(TypedDict, total=False):
-    """What an action may be given beside its messages."""
+    """What an action may take besides its messages."""
 
     by: str
     """Who does it, for the record; the user of this process by default."""
     what: str
-    """What it is done with, in words, for the record; by default the ids, as far as a line has them."""
+    """What it is done to, in words, for the record; by default the ids, as far as a line has them."""
     progress: Callable[[int], object]
-    """Called after each batch with how many were looked at."""
+    """Called after each batch with how many were checked."""
     done: Callable[[int], object]
     """Called after each batch with how many of it were changed: that is known then, if a later batch fails."""
 
 
 def cancel(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
-    """Cancel what waits, so that its result and the history say so; ask what runs to stop."""
+    """Cancel waiting messages, so that result and history say so; ask running ones to stop."""
 
     def change(some: list[str]) -> int:
         [id] = some
@@ -192,27 +192,27 @@ def cancel(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int
 
 
 def remove(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
-    """Delete what waits or has failed, without a trace."""
+    """Delete waiting or failed messages, without a trace."""
     return in_batches(queue, "remove", ids, lambda some: queue.remove(some) + failed_queue(queue).remove(some), told)
 
 
 def run_now(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
-    """Let what is delayed be due now."""
+    """Make delayed messages due now."""
     return in_batches(queue, "run now", ids, queue.promote, told)
 
 
 def reprioritise(queue: BaseQueue, ids: Iterable[str], priority: int, **told: Unpack[Telling]) -> int:
-    """Give what waits another priority. Raises TypeError or ValueError for what is no priority."""
+    """Give waiting messages another priority. Raises TypeError or ValueError for an invalid one."""
     return in_batches(queue, f"reprioritise to {priority}", ids, lambda some: queue.reprioritise(some, priority), told)
 
 
 def requeue(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
-    """Put what has failed back into its queue, as if it were new."""
+    """Put failed messages back into their queue, as if they were new."""
     return in_batches(queue, "requeue", ids, queue.requeue, told)
 
 
 def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling]) -> int:
-    """Move what waits to the queue of another alias, with its counts and its delay, behind what waits there.
+    """Move waiting messages to the queue of another alias, behind its messages, with their counts and delays.
 
     Each message is verified, and signed for its new queue. It is put there first, and begins there once it is gone
     from here; if this process dies in between, it runs in both. Raises InvalidMessage, UnknownCommand, NotSupported.
@@ -228,7 +228,7 @@ def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling])
 
 
 def without_target(sources: Sequence[BaseQueue], to: str) -> list[BaseQueue]:
-    """Those of some queues that are another one than that of an alias. Raises ValueError if none is."""
+    """The given queues except the queue of an alias. Raises ValueError if none is left."""
     there = queues[to]
     others = [one for one in sources if (one.base_name, one.server) != (there.base_name, there.server)]
     if not others:
@@ -244,7 +244,7 @@ def in_batches(
     told: Telling,
     size: int = CHUNK,
 ) -> int:
-    """Change ``size`` at a time, and record it, even if only a part of it could be done."""
+    """Change ``size`` at a time, and record it, even if only a part could be done."""
     done, seen, first = 0, 0, ""
     tell_done, progress = told.get("done"), told.get("progress")
     try:

@@ -1,4 +1,4 @@
-"""What came of an action that an operator's command was told to do."""
+"""What came of an action that an operator asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Refused(NamedTuple):
 
 
 class Outcome:
-    """What was done by an action, to how many, and what it was not done to."""
+    """What an action did, to how many, and what it refused."""
 
     def __init__(self, action: str, what: Iterable[str]):
         self.action = action
@@ -32,29 +32,29 @@ class Outcome:
         self.dry_run = False
         """Whether it was only counted."""
         self.more: dict[str, Any] = {}
-        """What one action alone has to tell."""
+        """What only one action has to report."""
         self._settled: set[str] = set()
 
     def did(self, count: int = 1, queue: str = "", what: Iterable[str] = ()) -> None:
-        """Count what was done, in a queue, or to some of those that it is about."""
+        """Count what was done, in a queue, or to some of its targets."""
         self.count += count
         self._settled.update(what)
         if queue:
             self.queues[queue] = self.queues.get(queue, 0) + count
 
     def refuse(self, what: str, why: str) -> None:
-        """Note what it was not done to."""
+        """Record what it was not done to."""
         self._settled.add(what)
         self.refused.append(Refused(what, why))
 
     def fail(self, why: str) -> None:
-        """Note that an error ended it: what was neither done nor refused before is refused."""
+        """Record that an error ended it: whatever was not yet done or refused is refused."""
         for what in self.what:
             if what not in self._settled:
                 self.refuse(what, why)
 
     def as_object(self) -> dict[str, Any]:
-        """For JSON."""
+        """The outcome as an object for JSON."""
         names = ("action", "what", "count", "queues", "dry_run")
         refused = [one._asdict() for one in self.refused]
         return {name: getattr(self, name) for name in names} | {"refused": refused} | self.more

@@ -1,4 +1,4 @@
-"""The messages that are selected: a page of them at a time, or all. No page walks through a whole queue."""
+"""The selected messages, a page at a time or all. No page walks through a whole queue."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from djqueue.words import SHORT_ID
 
 SIZE = 50
 MOST_LOOKED_AT = 5_000
-"""Messages that are looked at to find what was asked for, and lanes of a queue. Where that was not all, it is said."""
+"""Messages that are searched for what was asked for, and lanes of a queue; if that was not all, it is said."""
 CHUNK = 500
 
 
 class Position(NamedTuple):
-    """Where a page begins: behind a record of one of the places that are looked into."""
+    """Where a page begins: after a record in one of the searched places."""
 
     place: int = 0
     cursor: str = ""
@@ -34,7 +34,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """A position as ``str`` has written it. Raises ValueError for another text."""
+        """The position that ``str`` has written. Raises ValueError for another text."""
         place, _, cursor = text.partition(".")
         try:
             return cls(int(place), urlsafe_b64decode(cursor).decode("utf-8", "surrogatepass"))
@@ -44,14 +44,14 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Messages that are selected."""
+    """A page of selected messages."""
 
     messages: Sequence[Message] = ()
     next: Position | None = None
-    """Where the next page begins; None if all were looked at."""
+    """Where the next page begins; None if all were checked."""
     looked_at: int = 0
     is_capped: bool = False
-    """Whether as many were looked at as may be."""
+    """Whether the most allowed were checked."""
 
 
 class Place(NamedTuple):
@@ -62,11 +62,11 @@ class Place(NamedTuple):
     peek: Callable[[int, str | None], Sequence[Record]]
     """Reads some of them, given how many and a cursor."""
     most: Callable[[], float] = lambda: inf
-    """How many are looked at, if all are: what is retried meanwhile may fail again."""
+    """How many are read at most, if all are wanted: a message retried meanwhile may fail again."""
 
 
 class Selection(NamedTuple):
-    """Which messages are asked for: those for which all of it holds."""
+    """Which messages are asked for: all conditions must hold."""
 
     queues: Sequence[BaseQueue]
     states: Sequence[str] = STATES
@@ -83,12 +83,12 @@ class Selection(NamedTuple):
 
 
 def is_part(part: str, id: str) -> bool:
-    """Whether a text stands for an id: for its beginning, its end, or the beginning of the end that is listed."""
+    """Whether a text stands for an id: its beginning, its end, or the beginning of its listed end."""
     return id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part)
 
 
 def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, most: int = MOST_LOOKED_AT) -> Page:
-    """Up to ``size`` messages, for which ``most`` are looked at; state by state, each in the order of its queue."""
+    """Up to ``size`` messages, of at most ``most`` checked; state by state, each in the order of its queue."""
     found: list[Message] = []
     looked_at = 0
     chunk = CHUNK if wanted.asked or wanted.part else min(size, CHUNK)
@@ -102,16 +102,16 @@ def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, mos
 
 
 def selected(wanted: Selection) -> Iterator[Message]:
-    """All messages that are selected, however many are looked at."""
+    """All selected messages, however many must be checked."""
     return (message for message, _ in _walk(wanted, Position(), CHUNK) if message is not None)
 
 
 def messages_of(
     queue: BaseQueue, states: Iterable[str] = STATES, asked: Filter = ANY, most: float = inf
 ) -> Iterator[Message]:
-    """The messages of a queue in these states that are selected, state by state, each in the order of its queue.
+    """The selected messages of a queue in these states, state by state, each in the order of its queue.
 
-    At most ``most`` of each state are looked at.
+    At most ``most`` of each state are checked.
     """
     for state in states:
         walked = _walk(Selection([queue], [state], asked), Position(), CHUNK)
@@ -132,12 +132,12 @@ def first_and_last_failed(queue: BaseQueue, most: int = MOST_LOOKED_AT) -> tuple
 
 
 def is_lane(queue: BaseQueue, name: str) -> bool:
-    """Whether it is the whole name of a lane, whose messages a queue finds without a look at the rest."""
+    """Whether it is the whole name of a lane, whose messages a queue finds without reading the rest."""
     return bool(name) and "lanes" in queue.features and queue.lane(name) is not None
 
 
 def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Message | None, Position]]:
-    """Each message behind a position with its own position; None in the place of one that is not selected."""
+    """Each message after a position, with its own position; None instead of a message that is not selected."""
     for number, place in enumerate(wanted.places()):
         after = begin.cursor if number == begin.place else ""
         now = cache(place.queue.now)

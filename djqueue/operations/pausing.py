@@ -34,7 +34,7 @@ class PauseRow:
     """queue, command or schedule."""
     name: str = column("name", Kind.NAME, key=True)
     queue: str = column("queue", Kind.QUEUE)
-    """The alias of the only queue of which a command or a schedule is paused; "" for all."""
+    """The alias of the only queue in which a command or a schedule is paused; "" for all."""
     by: str = column("by", Kind.NAME)
     since: float = column("since", Kind.MOMENT)
     until: float | None = column("until", Kind.MOMENT)
@@ -51,7 +51,7 @@ def _(one: Pause) -> Any:
 
 
 def pauses(aliases: Iterable[str] | None = None) -> list[Pause]:
-    """What is paused of these queues (all by default), the oldest first.
+    """The pauses of these queues (all by default), oldest first.
 
     A pause of a queue has its alias as ``name``, and ``queue`` is an alias, where there is one.
     """
@@ -59,7 +59,7 @@ def pauses(aliases: Iterable[str] | None = None) -> list[Pause]:
 
 
 def each_once(found: Iterable[Pause]) -> list[Pause]:
-    """Pauses, the oldest first; of what is paused in several stores the oldest pause alone."""
+    """Pauses, oldest first; for a target paused in several stores, only the oldest pause."""
     by_key: dict[facts.Key, Pause] = {}
     for one in sorted(found, key=lambda one: one.since):
         by_key.setdefault(one.key, one)
@@ -67,7 +67,7 @@ def each_once(found: Iterable[Pause]) -> list[Pause]:
 
 
 def pauses_of(shared: Shared) -> list[Pause]:
-    """What is paused of the queues of a store, with their aliases."""
+    """The pauses of the queues of a store, with their aliases."""
     known = facts.read(shared.store)
     names = {queue.base_name: queue.alias for queue in shared.queues}
     now = shared.store.now() if known else 0.0
@@ -75,7 +75,7 @@ def pauses_of(shared: Shared) -> list[Pause]:
 
 
 def pause_of(queue: BaseQueue, known: Iterable[Pause], kind: str, name: str) -> Pause | None:
-    """What holds up a queue, or a command in it, of the pauses that are known; None for nothing."""
+    """The known pause that holds up a queue, or a command in it; None for none."""
     return next((one for one in known if (one.kind, one.name) == (kind, name) and one.queue in ("", queue.alias)), None)
 
 
@@ -91,7 +91,7 @@ def pause(
 ) -> bool:
     """Pause a queue (its alias), a command or a schedule (their names); whether it was not paused before.
 
-    Consumers notice within about a second, and what they have begun goes on. ``queue`` is the alias of the only queue
+    Consumers notice within about a second, and finish what they have begun. ``queue`` is the alias of the only queue
     in which a command or a schedule is paused. It ends after ``for_`` seconds, or else with :func:`resume`.
     Raises QueueError for a name that is not known, unless ``force`` is True, and NotSupported for a queue that keeps
     no facts.
@@ -111,7 +111,7 @@ def pause(
 
 
 def resume(kind: str, name: str, queue: str | None = None, *, by: str = "") -> bool:
-    """Resume what :func:`pause` has paused; whether it was paused. Raises NotSupported as that."""
+    """Resume what :func:`pause` has paused; whether it was paused. Raises NotSupported as well."""
     _check(kind, name, queue, force=True)
     stores, resumed = _stores(kind, name, queue), []
     try:
@@ -126,15 +126,15 @@ def resume(kind: str, name: str, queue: str | None = None, *, by: str = "") -> b
 
 
 def _record(action: str, stores: Sequence[Shared], words: str, by: str) -> None:
-    """Record once what was done, in stores of which a later one may have failed."""
+    """Record once what was done, even if a later store failed."""
     for shared in stores[:1]:
         record(shared.queues[0], action, words, 1, by)
 
 
 def _bring_up(queue: BaseQueue, command: str) -> None:
-    """Let messages of a command be due now that consumers put off, though these may have died since.
+    """Make messages of a command due now that consumers put off, even if these have died since.
 
-    The first :data:`MOST_LOOKED_AT` of what is delayed and of what is ready are looked at, in their order.
+    The first :data:`MOST_LOOKED_AT` of what is delayed and of what is ready are checked, in their order.
     """
     if "inspect" not in queue.features:
         return
@@ -145,13 +145,13 @@ def _bring_up(queue: BaseQueue, command: str) -> None:
 
 
 def _put_off(queue: BaseQueue, command: str, state: str) -> list[Entry]:
-    """Those of the first messages of a state that are of a command and were put off."""
+    """The messages of a command that were put off, among the first of a state."""
     found = (record.entry for record in queue.walk(state, MOST_LOOKED_AT))
     return [one for one in found if one.command == command and is_put_off(one.errors, one.attempts)]
 
 
 def _check(kind: str, name: str, queue: str | None, force: bool) -> None:
-    """Raises ValueError for what is no kind, InvalidQueueError for no queue, QueueError for a name not known."""
+    """Raises ValueError for an unknown kind, InvalidQueueError for an unknown queue, QueueError for an unknown name."""
     if kind not in KINDS:
         raise InvalidInput(f"{kind!r} cannot be paused: {near(kind, KINDS)}")
     if kind == QUEUE and queue is not None:
@@ -167,13 +167,13 @@ def _check(kind: str, name: str, queue: str | None, force: bool) -> None:
 
 
 def _schedules(queue: str | None) -> list[str]:
-    """The names of all schedules: of periodic commands, and of those made at run time."""
+    """The names of all schedules: periodic commands, and schedules made at run time."""
     made = [one.name for one in schedules.list(queue)]
     return [*(one.name for one in registry.periodic()), *made]
 
 
 def _stores(kind: str, name: str, queue: str | None) -> Sequence[Shared]:
-    """The stores of the queues that are meant. Raises NotSupported if one of them keeps no facts."""
+    """The stores of the target queues. Raises NotSupported if one of them keeps no facts."""
     alias = name if kind == QUEUE else queue
     wanted = [all_queues[alias]] if alias else chosen(None)
     if alias and "facts" not in wanted[0].features:

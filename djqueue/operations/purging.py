@@ -1,4 +1,4 @@
-"""Deleting all that waits in a queue, or has failed."""
+"""Deleting all waiting or failed messages of a queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def count(queue: BaseQueue, failed: bool = False) -> int:
 
 
 def purge(queue: BaseQueue, failed: bool = False, by: str = "") -> int:
-    """Delete all that waits, or all that has failed; about how many these were. What runs goes on."""
+    """Delete all waiting or all failed messages, and return about how many; running ones continue."""
     there = count(queue, failed)
     if failed and queue.failed is not None:
         queue.failed.flush()

@@ -1,4 +1,4 @@
-"""The queues that operators ask about, and what is wrong with those that cannot be asked."""
+"""The queues that operators ask about, and what is wrong with queues that cannot be asked."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def asking(queue: BaseQueue) -> Iterator[None]:
     """A block that asks a queue. Raises QueueUnavailable for errors of its client, with the findings of its checks."""
     try:
         yield
-    except StoreError as error:  # which has looked at its store itself
+    except StoreError as error:  # it has checked its store itself
         raise QueueUnavailable(str(error.of_queue(queue.alias))) from error
     except QueueError:  # of the block itself
         raise
     except Exception as error:
         lines = [f"Queue {queue.alias!r} ({queue.describe()}) cannot be asked: {error}"]
-        with suppress(Exception):  # the checks ask the store too, and may fail like it
+        with suppress(Exception):  # the checks ask the store too, and may fail the same way
             lines += [f"{message.msg} {message.hint or ''}".rstrip() for message in queue.check()]
         raise QueueUnavailable("\n".join(lines)) from error
 
@@ -76,9 +76,9 @@ def asking_stores() -> Iterator[None]:
 
 
 def of_each(queues: Iterable[BaseQueue], look: Callable[[BaseQueue], Iterable[T]]) -> tuple[list[T], list[str]]:
-    """What a look at each queue finds, and what is wrong with those that cannot be asked, each text once."""
+    """What is read from each queue, and what is wrong with queues that cannot be asked, each text once."""
     found: list[T] = []
-    failures: dict[str, None] = {}  # queues of one store fail alike
+    failures: dict[str, None] = {}  # queues of one store fail the same way
     for queue in queues:
         try:
             with asking(queue):

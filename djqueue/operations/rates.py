@@ -24,7 +24,7 @@ PERIODS = {MINUTES: (MINUTE, LATELY + 1), HOUR: (MINUTE, 60), DAY: (QUARTER, 96)
 
 
 FEW = 20
-"""With fewer durations a quantile is told only by its class."""
+"""With fewer durations a quantile is given only as its class."""
 
 
 class Quantiles(NamedTuple):
@@ -41,7 +41,7 @@ class Quantiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was counted of a command in a queue in one span of time."""
+    """What was counted for a command in a queue in one span of time."""
 
     start: float
     """Epoch seconds by the clock of the store."""
@@ -58,19 +58,19 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CommandRates:
-    """What was counted of a command in a queue: one point for each minute or quarter of an hour, the oldest first."""
+    """What was counted for a command in a queue: one point per minute or quarter of an hour, oldest first."""
 
     queue: str
     """The alias of the queue."""
     command: str
-    """Its name, or ``other`` for those that their consumer did not know."""
+    """Its name, or ``other`` for commands that their consumer did not know."""
     points: Sequence[Point]
     total: Point
     """The sum of all points."""
 
 
 class QueuePoint(NamedTuple):
-    """What was counted of a queue in one span of time."""
+    """What was counted for a queue in one span of time."""
 
     start: float
     enqueued: int | None
@@ -79,7 +79,7 @@ class QueuePoint(NamedTuple):
     failed: int
     retried: int
     ready: int | None
-    """How many messages were ready at some moment of it; None if nobody looked."""
+    """How many messages were ready at some moment of it; None if nobody counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ class QueueRates:
 
     queue: str
     points: Sequence[QueuePoint]
-    """One for each minute or quarter of an hour, the oldest first; the last one is not over yet."""
+    """One for each minute or quarter of an hour, oldest first; the last one is not over yet."""
     enqueued: float | None
     """Messages per minute in the last five minutes; None if that is not known."""
     done: float
     failed: float
     retried: float
     time_to_drain: float | None
-    """Seconds until no message is ready if all goes on as in the last minutes; None if they become no fewer."""
+    """Seconds until no message is ready, at the pace of the last minutes; None if they become no fewer."""
 
 
 def rates(queue: str | None = None, command: str | None = None, period: str = HOUR) -> list[CommandRates]:
@@ -126,20 +126,20 @@ def rates_in(stores: Iterable[Shared], command: str | None, period: str) -> list
 
 
 def queue_rates(aliases: Iterable[str] | None = None, period: str = HOUR) -> list[QueueRates]:
-    """What came into these queues (all by default) that keep facts, and what became of it; ``period`` as :func:`rates`.
+    """What came into these queues (all by default) that keep facts, and its outcome; ``period`` as in :func:`rates`.
 
-    What was done is counted as for :func:`rates`. What came in is told by how many messages are in the queue and have
-    been done, which a consumer looks at once a minute: those that were cancelled or deleted are missing, and it is not
-    known while no consumer runs, nor of more than a backend counts. ``time_to_drain`` comes from the same looks.
+    What was done is counted as for :func:`rates`. What came in follows from how many messages are in the queue and have
+    been done, which a consumer counts once a minute: cancelled or deleted messages are missing, and it is not known
+    while no consumer runs, nor beyond what a backend counts. ``time_to_drain`` comes from the same counts.
     """
     length, count = _period(period)
     return [one for shared in shared_stores(chosen(aliases)) for one in _of_store(shared, length, count)]
 
 
 def time_to_drain(queue: str) -> float | None:
-    """Seconds until no message of a queue is ready if all goes on as in the last minutes; None if they become no fewer.
+    """Seconds until no message of a queue is ready, at the pace of the last minutes; None if they become no fewer.
 
-    None too while that is not known: see :func:`queue_rates`.
+    Also None while that is not known: see :func:`queue_rates`.
     """
     [one] = chosen([queue])
     for shared in shared_stores([one]):
@@ -156,7 +156,7 @@ def _period(period: str) -> tuple[int, int]:
 
 
 def _spans(now: float, length: int, count: int) -> list[Span]:
-    """The last spans of a length, the oldest first; the last one is not over yet."""
+    """The last spans of a length, oldest first; the last one is not over yet."""
     last = int(now // length) * length
     return [(length, last - length * number) for number in reversed(range(count))]
 
@@ -182,7 +182,7 @@ def _point(start: float, counts: Counts) -> Point:
 
 
 def _whole(count: float) -> int:
-    """A count as a store has it; 0 for what is none, as anything that reaches the store may have written it."""
+    """A count from a store; 0 for anything else, as anybody with access may have written it."""
     return int(count) if 0 <= count < LARGEST else 0
 
 
@@ -195,9 +195,9 @@ def _quantiles(durations: Durations) -> Quantiles:
 
 
 def _quantile(counts: Sequence[int], share: float) -> float | None:
-    """The duration that a share of all does not exceed, as if those of a class were spread evenly in it.
+    """The duration that a share of all does not exceed, as if durations were spread evenly in their class.
 
-    Of few durations it is a :class:`Bucket`: the class.
+    For few durations it is the class itself, a :class:`Bucket`.
     """
     total = sum(counts)
     if not 0 < total < LARGEST or min(counts) < 0:
@@ -244,7 +244,7 @@ def _of_queue(
 
 
 def _outcomes(rows: Rows, name: str) -> list[int]:
-    """How many of a queue were done, failed and retried."""
+    """How many messages of a queue were done, failed and retried."""
     ours = [counts.outcomes for (queue, _), counts in rows.items() if queue == name]
     return [sum(_whole(one.get(outcome, 0)) for one in ours) for outcome in ("done", "failed", "retried")]
 
@@ -258,7 +258,7 @@ def _queue_point(span: Span, outcomes: Sequence[int], samples: Sequence[Sample])
 
 
 def _entered_by(moment: float, samples: Sequence[Sample]) -> float | None:
-    """How many messages had ever come in by a moment, between two samples; None if it is not between two."""
+    """How many messages had ever come in by a moment; None if it is not between two samples."""
     if len(samples) < 2 or not samples[0].at <= moment <= samples[-1].at:
         return None
     number = min(bisect_right(samples, moment, key=lambda one: one.at), len(samples) - 1)
@@ -270,7 +270,7 @@ def _entered_by(moment: float, samples: Sequence[Sample]) -> float | None:
 
 
 def _entered(stats: QueueStats) -> int | None:
-    """How many messages have ever come in: each is in one of the counts; None if one is not known."""
+    """How many messages have ever come in, as the sum of all counts; None if one is not known."""
     counts = [stats.ready, stats.delayed, stats.leased, stats.failed]
     if None in counts or stats.done is None:
         return None

@@ -47,7 +47,7 @@ class Query:
 
 @dataclass(slots=True)
 class Rehearsal:
-    """What a message did when it ran here. All of it is undone, except what went to other systems."""
+    """What a message did when it ran here; all is undone, except what went to other systems."""
 
     id: str
     queue: str
@@ -116,12 +116,12 @@ def _job_of(queue: BaseQueue, entry: Entry) -> Job:
 
 
 async def _ended(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Await it in the loop of ``async_to_sync``, where the ORM works in this thread, within its transactions."""
+    """Await the result in the loop of ``async_to_sync``, so that the ORM uses this thread and its transactions."""
     return await coroutine
 
 
 class RehearsalControl(Control):
-    """Answers a command that is rehearsed: there is no lease, and nothing it reports is kept."""
+    """The control of a rehearsed command: there is no lease, and nothing it reports is kept."""
 
     def report(self, id: str, progress: Progress) -> None:
         pass
@@ -154,7 +154,7 @@ def _undone(databases: Sequence[str], seen: Rehearsal) -> Iterator[None]:
 
 def _databases() -> list[str]:
     """The aliases of databases that can be rolled back."""
-    return [alias for alias in connections if connections[alias].vendor != "unknown"]  # which is the dummy backend
+    return [alias for alias in connections if connections[alias].vendor != "unknown"]  # it is the dummy backend
 
 
 @contextmanager
@@ -192,7 +192,7 @@ def _name_of(callback: Callable) -> str:
 
 @contextmanager
 def _mail_held_back(seen: Rehearsal) -> Iterator[None]:
-    """A block whose mail lands in ``mail.outbox``, as in tests."""
+    """A block whose mail goes to ``mail.outbox``, as in tests."""
     earlier = getattr(mail, "outbox", [])
     mailers = getattr(settings, "MAILERS", None) if django.VERSION >= (6, 1) else None
     held = {"EMAIL_BACKEND": OUTBOX} if mailers is None else {"MAILERS": dict.fromkeys(mailers, {"BACKEND": OUTBOX})}

@@ -1,4 +1,4 @@
-"""Reports: rows of dataclasses whose fields say how a front end shows them. A front end renders any of them.
+"""Reports: rows of dataclasses whose fields say how any front end shows them.
 
 A row holds values: moments as epoch seconds, durations in seconds, whole names and ids. :func:`as_json` is the form for
 programs; ``management/tables.py`` and ``dashboard/rendering.py`` are those for people.
@@ -35,7 +35,7 @@ class Kind(Enum):
     AGE = auto()
     """The same, shown as how long ago that is."""
     AGO = auto()
-    """The same, of something that happened again and again: when it was last."""
+    """The same, for something that happened repeatedly: the last time."""
     DURATION = auto()
     """How many seconds something ran; 0 if it did not."""
     SECONDS = auto()
@@ -44,7 +44,7 @@ class Kind(Enum):
     """A number of messages; where counting stopped, it is the number in the field ``capped``."""
     NUMBER = auto()
     PART = auto()
-    """A number of the most there can be, which is in the field ``workers``."""
+    """A number out of a maximum, which is in the field ``workers``."""
     RATE = auto()
     """A number per second or minute, which may have a fraction."""
     TEXT = auto()
@@ -70,7 +70,7 @@ class Column:
     """How a field of a row is shown."""
 
     title: str
-    """Its head; "" for what is only told to programs."""
+    """Its head; "" for what only programs get."""
     kind: Kind
     optional: bool
     """Whether it is left out where no row has a value."""
@@ -81,7 +81,7 @@ class Column:
     warning: float | None
     """A value above this stands out."""
     is_told: bool
-    """Whether it is told to programs; else it is made of fields that are."""
+    """Whether programs get it; else it is made of fields that they get."""
     name: str = ""
 
 
@@ -127,7 +127,7 @@ def key_of(row: Any) -> Any:
 
 
 def shown(rows: Sequence[Any], without: Collection[str] = ()) -> list[Column]:
-    """The columns that people see of these rows: those with a title, but for optional ones without a value."""
+    """The columns that people see of these rows: columns with a title, except optional ones without a value."""
     return [
         one
         for one in (columns_of(rows[0]) if rows else ())

@@ -23,7 +23,7 @@ NOT_WHOLE = "the history keeps its arguments masked or cut, or they are no plain
 
 
 def send_copy(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
-    """Send copies of what is done or has failed, which stay as they are; how many were sent.
+    """Send copies of messages that are done or have failed, and return how many; the originals stay.
 
     Raises NotSupported for a message whose arguments are not known, or whose call is a duplicate; InvalidMessage and
     UnknownCommand.
@@ -51,7 +51,7 @@ def _failed_call(queue: BaseQueue, one: Message) -> tuple[Command[..., Any], Cal
 
 
 def _done_call(queue: BaseQueue, one: Message) -> tuple[Command[..., Any], Call, Policy]:
-    """The call as the history shows it, if that is all of it."""
+    """The call from the history, if that shows all of it."""
     command = cast("Command[..., Any]", registry.find(one.command))
     ended = ended_of(queue, one.id)
     if ended is None or not ended.call:

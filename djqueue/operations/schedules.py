@@ -1,4 +1,4 @@
-"""Schedules for operators: when each ticks next, what became of its last tick, and what can be done with it."""
+"""Schedules for operators: when each ticks next, the result of its last tick, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ class Schedule:
     made: bool = column()
     """Whether it was made at run time, by ``schedules.add``."""
     next: float | None = column("next", Kind.MOMENT)
-    """Its next tick; None if there is none, or if it is asked every minute."""
+    """Its next tick; None if there is none, or if its rule is asked every minute."""
     last: float | None = column("last", Kind.MOMENT)
-    """Its last tick that was looked at; None if none has come since it was first seen."""
+    """Its last tick that was checked; None if none has come since it was first seen."""
     outcome: str = column("outcome", Kind.STATE, optional=True)
-    """What became of the message of that tick: a status as results have it; "" if nothing is known of it."""
+    """The status of the message of that tick, as results have it; "" if nothing is known about it."""
     overdue: float | None = column("overdue", Kind.MOMENT, optional=True)
-    """The tick after that, if it was more than a minute ago and no consumer has looked at it; None for a paused one."""
+    """The tick after that, if it was more than a minute ago and no consumer has checked it; None for a paused one."""
     zone: str = column("zone", optional=True)
     """The time zone of its wall times; "" for an interval, which has none."""
     missed: str = column("missed")
-    """What becomes of ticks at which no consumer ran: ``latest``, ``skip`` or ``all``."""
+    """What happens to ticks at which no consumer ran: ``latest``, ``skip`` or ``all``."""
     pause: Pause | None = column("paused", Kind.PAUSE, optional=True)
     """By whom it is paused, since when and why; None if it is not."""
 
 
 class Known(NamedTuple):
-    """A schedule before its store is asked what became of it."""
+    """A schedule before its store is asked about its last tick."""
 
     queue: BaseQueue
     tracker: Tracker
@@ -73,9 +73,9 @@ class Known(NamedTuple):
     made: bool
     missed: str
     since: datetime
-    """It has no earlier ticks."""
+    """It has no ticks before this moment."""
     now: datetime
-    """The time as its store has it, by which consumers enqueue its ticks."""
+    """The time of its store, by which consumers enqueue its ticks."""
 
     @property
     def name(self) -> str:
@@ -83,11 +83,11 @@ class Known(NamedTuple):
 
     @property
     def next(self) -> float | None:
-        """Its next tick; None if there is none, or if it is asked every minute."""
+        """Its next tick; None if there is none, or if its rule is asked every minute."""
         return _epoch(self.tick_after(max(self.since, self.now)))
 
     def tick_after(self, moment: datetime) -> datetime | None:
-        """The first tick after a moment, if it is known before."""
+        """The first tick after a moment, if it is known in advance."""
         return self.when.next(moment) if isinstance(self.when, TICKING) else None
 
 
@@ -97,14 +97,14 @@ def schedules(queues: Sequence[BaseQueue] | None = None) -> list[Schedule]:
 
 
 def known_schedules(queues: Sequence[BaseQueue] | None = None) -> list[Known]:
-    """The same, before it is asked what became of them: one read for each queue."""
+    """The schedules of these queues without their last ticks, in one read for each queue."""
     autodiscover()
     chosen = [all_queues[alias] for alias in all_queues] if queues is None else queues
     return [one for queue in chosen for one in sorted(_of_queue(queue), key=lambda one: one.name)]
 
 
 def seen(some: Sequence[Known]) -> list[Schedule]:
-    """What became of schedules. Their last ticks are read at once; the message of each takes a few reads."""
+    """The results of schedules: all last ticks are read at once; each message takes a few reads."""
     found: dict[tuple[str, str], Schedule] = {}
     for queue in dict.fromkeys(one.queue for one in some):
         own, keeps = [one for one in some if one.queue is queue], "facts" in queue.features
@@ -118,7 +118,7 @@ def seen(some: Sequence[Known]) -> list[Schedule]:
 
 
 def run_now(name: str, by: str = "") -> Result:
-    """Send the call of a schedule, beside its ticks; of a periodic command the last part of its name will do.
+    """Send the call of a schedule between its ticks; for a periodic command the last part of its name is enough.
 
     Raises QueueError for a name that is not known.
     """
@@ -200,7 +200,7 @@ def _never_paused(queue: BaseQueue, name: str) -> bool:
 
 
 def _seen(one: Known, last: datetime | None, has_ticked: bool, pause: Pause | None) -> Schedule:
-    """``last`` is when its ticks were last looked at: its last tick, or else when it was first seen."""
+    """``last`` is when its ticks were last checked: its last tick, or else when it was first seen."""
     alias, tick = one.queue.alias, last if has_ticked else None
     status = UNKNOWN if tick is None else Result(one.tracker.id_of(tick), one.command, alias).status
     late = None if last is None or pause else one.tick_after(last)
@@ -227,7 +227,7 @@ def _zone_of(when: object) -> str:
 
 
 def _last_of(kept: bytes | None) -> tuple[datetime | None, bool]:
-    """The moment up to which ticks were looked at, if that can be read, and whether it was one."""
+    """The moment up to which ticks were checked, if that can be read, and whether it was a tick."""
     try:
         return (None, False) if kept is None else last_of(kept)
     except (ValueError, OverflowError):  # not written by djqueue

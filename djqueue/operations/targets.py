@@ -1,6 +1,6 @@
-"""What has a name and can be acted on: queues, commands, schedules, lanes and consumers.
+"""Named things that can be acted on: queues, commands, schedules, lanes and consumers.
 
-For each action here is what it does; some have a search for what is meant, and a question.
+For each action here is what it does; some also have a search for the target, and a question.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ NO_LANES = "There are no lanes to look at in {}: its backend has none of its own
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What an action is done to, and what is said of it."""
+    """What an action is done to, and what is said about it."""
 
     name: str
     """Of the command, schedule, lane or consumer; for a queue its alias."""
     queues: Sequence[str] = ()
-    """The aliases of the queues that are meant; all if there are none."""
+    """The aliases of the target queues; all if there are none."""
     message: str = ""
-    """The id of the message that is meant; "" for none."""
+    """The id of the target message; "" for none."""
     why: str = ""
     seconds: float | None = None
-    """After which a pause ends by itself."""
+    """Seconds after which a pause ends by itself."""
     force: bool = False
     """Whether a name that is not known is paused too."""
     by: str = ""
@@ -47,10 +47,10 @@ class Done:
     """What was done to a target."""
 
     said: str
-    """What was done, in words; the end of the sentence is that of who says it."""
+    """What was done, in words; the caller adds the end of the sentence."""
     count: int = 1
     queues: Sequence[str] = ()
-    """The aliases of the queues in which it was done, if it was done in some alone."""
+    """The aliases of the queues in which it was done, if not in all."""
     refused: str = ""
     """Why there was nothing to do."""
     message: str = ""
@@ -114,7 +114,7 @@ def question_of_purge(failed: bool) -> Callable[[Target], str]:
 
 
 def whole(target: Target) -> Target:
-    """The consumer of this name, or that alone has this part of it."""
+    """The only consumer with this name, or with this part of a name."""
     return replace(target, name=whole_name(target.name))
 
 
@@ -131,7 +131,7 @@ def question_of_stop(target: Target) -> str:
 
 
 def lane_to_pause(target: Target) -> Target:
-    """The lane of this name in the only queue that can be meant, if a call can come to wait in it."""
+    """The lane of this name in the only possible queue, if a call can ever wait in it."""
     queues = _queues_of(target)
     if len(queues) > 1:
         raise InvalidInput("Say in which queue it is to be paused: -q ALIAS.")
@@ -149,7 +149,7 @@ def pause_lane(target: Target) -> Done:
 
 
 def lane_to_resume(target: Target) -> Target:
-    """The lane of this name in the queue in which it is held, or where that is not known, in each."""
+    """The lane of this name in the queue in which it is held, or in each queue if that is not known."""
     queues = _queues_of(target)
     held = [queue for queue in queues if len(queues) > 1 and _is_held(queue, target.name)]
     if len(held) > 1:
@@ -167,7 +167,7 @@ def resume_lane(target: Target) -> Done:
 
 
 def lane_to_skip_in(target: Target) -> Target:
-    """The lane of this name in the only queue in which messages wait in it, and the first of these."""
+    """The lane of this name in the only queue where messages wait in it, and the first of these."""
     queues = _queues_of(target)
     if target.message and len(queues) == 1:
         return target

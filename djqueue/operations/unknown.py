@@ -1,4 +1,4 @@
-"""Commands that the consumers of a queue do not know: by what they wrote of themselves, and noted on messages."""
+"""Commands that the consumers of a queue do not know, by what they reported and noted on messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNKNOWN_COMMAND = "unknown command"
 
 
 NOT_BEGUN = (UNKNOWN_COMMAND, "could not be run: ")
-"""The first words of all such reasons: what they are noted on was not begun, and counts as no attempt."""
+"""The first words of all such reasons: a message with one was not begun, which counts as no attempt."""
 
 
 class Note(NamedTuple):
@@ -47,15 +47,15 @@ def note_of(entry: Entry) -> Note | None:
     at = float(at) if isinstance(at, int | float) else 0.0
     reason = str(last.get("reason") or "")
     is_upcoming = last.get("attempt") == entry.attempts + 1 and reason.startswith(NOT_BEGUN)
-    if not is_upcoming or at + 1e-3 < entry.created:  # it is of an attempt, or of before a requeue
+    if not is_upcoming or at + 1e-3 < entry.created:  # it is of an attempt, or from before a requeue
         return None
     return Note(at, reason, str(last.get("consumer") or ""))
 
 
 def lacking(command: str, alive: Sequence[ConsumerRecord]) -> list[ConsumerRecord]:
-    """Those consumers that surely do not know a command.
+    """The consumers that certainly do not know a command.
 
-    None does if its module is imported only when a message names it: then it says nothing that they do not list it.
+    None if its module is imported only when a message names it: then a missing entry in their lists proves nothing.
     """
     if not is_discovered(command.rpartition(".")[0]):
         return []
@@ -63,7 +63,7 @@ def lacking(command: str, alive: Sequence[ConsumerRecord]) -> list[ConsumerRecor
 
 
 def is_unknown(entry: Entry, alive: Sequence[ConsumerRecord]) -> bool:
-    """Whether no live consumer knows the command of a message, as far as that can be told."""
+    """Whether no live consumer knows the command of a message, as far as is known."""
     if not alive or any(entry.command in one.known for one in alive):
         return False
     note = note_of(entry)
@@ -76,7 +76,7 @@ def patience() -> float:
 
 
 def renamed(command: str, known: Iterable[str]) -> str | None:
-    """What a command may be called now: one of the same name in another module, or of a like name in its own."""
+    """The probable new name of a command: the same name in another module, or a similar one in its own."""
     module, _, own = command.rpartition(".")
     known = set(known)
     elsewhere = [one for one in known if one.rpartition(".")[2] == own]

@@ -1,4 +1,4 @@
-"""What the pages of the dashboard show moments, counts and durations by."""
+"""Tags and filters by which the dashboard shows moments, counts and durations."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def report(
 ) -> SafeString:
     """The rows of a report as a table.
 
-    ``actions`` is the template of what can be done with a ``row``; its column is left out if nothing can be done with
-    any. With ``boxes`` each row can be selected. ``without`` names columns that are left out.
+    ``actions`` is the template of the actions on a ``row``; its column is left out if no row has any. With
+    ``boxes`` each row can be selected. ``without`` names columns that are left out.
     """
     columns, cells = rendering.lines(rows, context["clocks"], without.split())
     acts = [_actions(context, actions, row) for row in rows]
@@ -94,7 +94,7 @@ register.filter("age", words.age)
 
 @register.simple_tag
 def named(queue: str, id: str) -> str:
-    """The value of the box that selects a message."""
+    """The value of the checkbox that selects a message."""
     return json.dumps([queue, id])
 
 

@@ -46,7 +46,7 @@ from djqueue.utils import handle_signals, tell
 logger = logging.getLogger("djqueue.consumer")
 
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG, logging.DEBUG)
-FULL = 3  # the verbosity from which on a terminal gets the full form
+FULL = 3  # from this verbosity on a terminal gets the full form
 LEFT_BEHIND = 5.0  # seconds to end for threads and log handlers that commands have left behind
 LOG_BYTES, LOG_FILES = 1_000_000, 3
 IN_MEMORY = (
@@ -54,7 +54,7 @@ IN_MEMORY = (
     "Let CLASS name a backend on a database, on Redis or on SQS."
 )
 COLLECT = 5000, 20, 20
-"""Thresholds of the garbage collector: more than what a claim makes of the messages that wait in a process."""
+"""Thresholds of the garbage collector: more than what a claim makes for the messages that wait in a process."""
 ENDING = (signal.SIGTERM, signal.SIGINT)
 LOOPBACK = "127.0.0.1"
 BOUNDS = ("max_messages", "max_memory", "max_age")
@@ -169,7 +169,7 @@ class Command(OperatorCommand):
         self._run(consumer, options["limit"])
 
     def _supervise(self, options: dict) -> None:
-        """Have processes serve, which run this command again."""
+        """Have other processes serve; each runs this command again."""
         if not self._called_from_command_line:
             text = "--processes and --max-... run the command line again: give them on one, not to call_command()."
             raise CommandError(text, returncode=2)
@@ -214,7 +214,7 @@ class Command(OperatorCommand):
         self._run(consumer, ended=link.tell_what_is_counted)
 
     def _begin(self, consumer: Consumer, options: dict) -> None:
-        """What precedes serving, once for all processes."""
+        """Prepare for serving, once for all processes."""
         if options["reload"]:
             _make_tables(consumer.queues)
         if logger.isEnabledFor(logging.INFO):
@@ -275,13 +275,13 @@ class Command(OperatorCommand):
 
 
 def _notifying(reporter: Reporter) -> Reporter:
-    """The reporter of this process, which notifies systemd if that wants it."""
+    """The reporter of this process, which notifies systemd if systemd asks for it."""
     reporter.notifier = Notifier.of_this_process()
     return reporter
 
 
 def _collect_less() -> None:
-    """Leave to the garbage collector what messages make, and not all that was imported, time and again."""
+    """Let the garbage collector check only objects made by messages, not all that was imported."""
     autodiscover()
     gc.collect()
     gc.freeze()
@@ -340,12 +340,12 @@ def _file_handler(options: dict) -> logging.Handler:
 
 
 def _has_supervisor(options: dict) -> bool:
-    """Whether processes are asked for, or that one is replaced."""
+    """Whether several processes are asked for, or that a process is replaced."""
     return options["processes"] > 1 or any(options[name] is not None for name in BOUNDS)
 
 
 def _rotate(logfile: str) -> None:
-    """Begin a new file if the processes that write to this one have filled it; they notice it at their next line."""
+    """Begin a new file if the processes that write to this one have filled it; they notice at their next line."""
     with suppress(OSError):
         if os.stat(logfile).st_size >= LOG_BYTES:
             handler = RotatingFileHandler(logfile, backupCount=LOG_FILES)
@@ -354,7 +354,7 @@ def _rotate(logfile: str) -> None:
 
 
 def _console_handlers(logger: logging.Logger) -> list[logging.Handler]:
-    """The project's own."""
+    """The project's own handlers that write to the console."""
     handlers = [*logger.handlers, *(logging.getLogger().handlers if logger.propagate else ())]
     return [handler for handler in handlers if getattr(handler, "stream", None) in (sys.stdout, sys.stderr)]
 
@@ -379,7 +379,7 @@ def _shows_symbols() -> bool:
 
 
 def _make_tables(queues: Iterable[BaseQueue]) -> None:
-    """While one develops: make djqueue's tables in the databases of the queues where they are missing."""
+    """During development, create djqueue's missing tables in the databases of the queues."""
     from djqueue.backends.database import checks  # here, as it imports models
 
     def are_missing(alias: str) -> bool:
@@ -409,14 +409,14 @@ def _leave(code: int, at_once: bool = False) -> None:
     sys.exit(code)
 
 
-# ---- --reload: a parent process that starts the consumer again when the code changes, or is mended
+# ---- --reload: a parent process that starts the consumer again when the code changes, or is fixed
 
 PATIENCE = 5.0  # seconds that a consumer gets to hand back what it runs
-PAUSE = 500  # milliseconds between two looks whether the child lives
+PAUSE = 500  # milliseconds between two checks whether the child is alive
 
 
 def run() -> None:
-    """Serve in a child process, anew after each change, until SIGTERM or Ctrl-C; a child that ends with 0 ends it too.
+    """Serve in a child process, again after each change, until SIGTERM or Ctrl-C; a child that ends with 0 ends it too.
 
     Exits, never returns. Raises CommandError if watchfiles is not installed.
     """

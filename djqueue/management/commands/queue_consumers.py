@@ -1,4 +1,4 @@
-"""``django-admin queue_consumers``: which consumers there are, and what they do; orders to one of them."""
+"""``django-admin queue_consumers``: which consumers there are, what they do, and orders to one of them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Command(ActionCommand):
 
 
 def _left_out(rows: Sequence[ConsumerRow], clocks: Clocks, width: int | None) -> list[str]:
-    """The columns that say nothing here, and on a narrow terminal those that one can do without."""
+    """The columns that say nothing here, and on a narrow terminal the less important ones."""
     without = ["version"] if len({one.version for one in rows}) == 1 else []
     without += ["at"] if all(one.state != GONE for one in rows) else []
     for name in SPARABLE:

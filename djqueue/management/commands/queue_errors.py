@@ -1,4 +1,4 @@
-"""``django-admin queue_errors``: look into the failed queues, and retry, delete or export what is there."""
+"""``django-admin queue_errors``: inspect the failed queues, and retry, delete or export their messages."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Command(MessagesCommand):
         one.add_argument("--database", action="append", choices=[*connections], dest="databases", help=help)
         one.add_argument("--pdb", action="store_true", help="debug an exception where it was raised")
 
-    # ---- the verbs that look
+    # ---- the verbs that show
 
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
         (found, failures), most = self.page(queues, options), options["limit"]

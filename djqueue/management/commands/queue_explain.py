@@ -66,13 +66,13 @@ class Command(OperatorCommand):
 
 
 def _hinted(id: str) -> str:
-    """What is not known, with the alias of a queue that is like it."""
+    """An unknown name, with a similar alias of a queue."""
     meant = nearest(id, all_queues)
     return f"{id} (did you mean the queue {meant}?)" if meant else id
 
 
 def _bound(queues: Sequence[BaseQueue]) -> str:
-    """Says that there are more messages than are looked at for a part of an id; "" if there are not."""
+    """Says that there are more messages than are searched for a part of an id; "" if there are not."""
     stats, _ = of_each(queues, lambda queue: [queue.stats()])
     most = max((count or 0 for one in stats for count in (one.ready, one.delayed, one.leased, one.failed)), default=0)
     if most <= paging.MOST_LOOKED_AT:
@@ -82,7 +82,7 @@ def _bound(queues: Sequence[BaseQueue]) -> str:
 
 
 def _named(queues: list[BaseQueue], name: str) -> Explanation:
-    """Of a queue by its alias, or else of a message."""
+    """The explanation of a queue by its alias, or else of a message."""
     for queue in queues:
         if queue.alias == name:
             with asking(queue):
@@ -91,7 +91,7 @@ def _named(queues: list[BaseQueue], name: str) -> Explanation:
 
 
 def _message(queues: list[BaseQueue], id: str) -> Explanation:
-    """Of a message by its id, or by a part of it if it waits, runs or has failed."""
+    """The explanation of a message by its id, or by a part of it if it waits, runs or has failed."""
     visible = {queue.alias: queue for queue in queues if "inspect" in queue.features}
     explained = explain(id, queues)
     if explained.state != UNKNOWN:

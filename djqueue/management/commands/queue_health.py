@@ -99,7 +99,7 @@ def _percent(text: str) -> float:
 
 
 def _limit(number: Callable[[str], float]) -> Callable[[str], Limit]:
-    """Reads two numbers, of which the second may be left out."""
+    """Reads two numbers; the second may be left out."""
 
     def read(text: str) -> Limit:
         first, _, second = text.partition(":")

@@ -25,7 +25,7 @@ from djqueue.running.history import STATUSES, read
 from djqueue.words import parse_span
 
 LATE = 3600.0
-"""Seconds by which a message may have been settled after its end, as its store was away: records come in that order."""
+"""Seconds from its end until a message is settled, if its store was unreachable: records come in that order."""
 
 
 class Command(OperatorCommand):
@@ -69,7 +69,7 @@ class Command(OperatorCommand):
 
 
 def _selected(queue: BaseQueue, options: dict[str, Any]) -> Iterator[Row]:
-    """The records of a queue that are asked for, the newest first."""
+    """The selected records of a queue, newest first."""
     with asking(queue):
         now, since = queue.now(), options["since"]
         since = 0.0 if since is None else since.timestamp() if isinstance(since, datetime) else now - since

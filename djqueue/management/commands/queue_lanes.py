@@ -23,7 +23,7 @@ from djqueue.throttle import ThrottledQueue
 from djqueue.words import age, cut, printable
 
 MOST_REASONS = 5
-"""Reasons that are said below a table which is too narrow for them."""
+"""Reasons that are shown below a table that is too narrow for them."""
 
 
 class Command(ActionCommand):
@@ -92,7 +92,7 @@ class Command(ActionCommand):
 
 
 def _throttle(queue: BaseQueue) -> str:
-    """The state of the throttle of a whole queue, which holds up messages that are in no lane too; "" without one."""
+    """The state of the throttle of a queue, which also holds up messages that are in no lane; "" without one."""
     if not isinstance(queue, ThrottledQueue):
         return ""
     grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing

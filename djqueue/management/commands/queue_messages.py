@@ -1,4 +1,4 @@
-"""``django-admin queue_messages``: which messages wait, run or have failed, and what is to become of them."""
+"""``django-admin queue_messages``: which messages wait, run or have failed, and actions on them."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Command(ActionCommand):
 
 
 def add_what(parser: ArgumentParser) -> None:
-    """The arguments that say what is paused or resumed."""
+    """Add the arguments that say what is paused or resumed."""
     add = parser.add_argument
     add("queues", nargs="*", metavar="queue", help="the alias of a queue")
     add("--command", metavar="NAME", help="this command: its full name")
@@ -73,7 +73,7 @@ def add_what(parser: ArgumentParser) -> None:
 
 
 def what(options: dict[str, Any]) -> list[tuple[str, str]]:
-    """The kind and the name of what is meant. Raises CommandError for what does not belong together."""
+    """The kind and the name of the target. Raises CommandError for arguments that do not go together."""
     named = [(kind, options[kind]) for kind in (COMMAND, SCHEDULE, LANE) if options[kind] is not None]
     if options["queue"] and options["queues"]:
         raise CommandError("-q says where a command or a schedule is meant: name queues without it.", returncode=2)
@@ -83,12 +83,12 @@ def what(options: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def target_of(options: dict[str, Any], name: str, **how: Any) -> Target:
-    """What is meant by a name, in the queue that is given or in all."""
+    """The target that a name stands for, in the given queue or in all."""
     return Target(name=name, queues=[options["queue"]] if options["queue"] else [], **how)
 
 
 def _refuse_local(aliases: list[str] | None) -> None:
-    """Raises CommandError if the queues that are meant are in memory, all of them."""
+    """Raises CommandError if all the queues of the target are in memory."""
     queues = chosen(aliases)
     if all(queue.store.is_local for queue in queues):
         names = ", ".join(queue.alias for queue in queues)

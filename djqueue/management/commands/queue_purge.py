@@ -1,4 +1,4 @@
-"""``django-admin queue_purge``: deletes all that waits in queues, or has failed."""
+"""``django-admin queue_purge``: deletes all messages that wait in queues, or have failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``django-admin queue_resume``: let go on what queue_pause has paused."""
+"""``django-admin queue_resume``: resumes what queue_pause has paused."""
 
 from __future__ import annotations
 

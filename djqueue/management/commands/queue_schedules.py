@@ -1,4 +1,4 @@
-"""``django-admin queue_schedules``: when schedules tick, and what became of the last tick; runs and removes them."""
+"""``django-admin queue_schedules``: when schedules tick, and the result of the last tick; runs and removes them."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ from djqueue.words import cut, cut_middle, number, printable, time_of_day
 
 COUNTS = ("ready", "delayed", "leased", "failed", "done")
 MOST_PAUSED = 10
-"""Commands that are paused of which a line tells below the table."""
+"""Paused commands that get a line below the table."""
 RATES = ("entered", "ended")
-"""Since the last look."""
+"""Since the last update."""
 LATELY = ("done_per_minute", "failed_per_minute", "time_to_drain")
 """In the last minutes."""
 ON_PAGES = ("enqueued_per_minute", "consumers", "problem", "note")
@@ -35,28 +35,28 @@ ON_PAGES = ("enqueued_per_minute", "consumers", "problem", "note")
 HOME, REST_OF_LINE, REST_OF_SCREEN, CLEAR = "\033[H", "\033[K", "\033[J", "\033[2J"
 HIDE_CURSOR, SHOW_CURSOR = "\033[?25l", "\033[?25h"
 EVERY = 2.0
-"""Seconds between two looks, unless ``--watch`` says others."""
+"""Seconds between two updates, unless ``--watch`` gives others."""
 
 
 class Look(NamedTuple):
-    """What was seen of the queues, by their aliases, and when."""
+    """What was read about the queues, by their aliases, and when."""
 
     at: float
     queues: dict[str, Seen]
 
     @property
     def known(self) -> list[Seen]:
-        """Those that could be asked."""
+        """The queues that could be asked."""
         return [one for one in self.queues.values() if one.stats is not None]
 
     @property
     def failures(self) -> list[str]:
-        """What is wrong with the others; queues of one store fail alike."""
+        """What is wrong with the others; queues of one store fail the same way."""
         return [*dict.fromkeys(line for one in self.queues.values() for line in one.problem.splitlines())]
 
 
 NOTHING_SEEN = Look(0.0, {})
-"""Before the first look: the rates are unknown, and their columns are there."""
+"""Before the first update: the rates are unknown, and their columns are there."""
 
 
 class Command(OperatorCommand):
@@ -99,7 +99,7 @@ class Command(OperatorCommand):
             if on_screen:
                 self.stdout.write(CLEAR + HIDE_CURSOR, ending="")
             while True:
-                look = _look(queues)  # a store that is out of reach may come back
+                look = _look(queues)  # an unreachable store may come back
                 text = self._text(look, before, as_json)
                 if not as_json:
                     text = f"{time_of_day()}, every {pause:g} s\n{text}\n"
@@ -119,7 +119,7 @@ class Command(OperatorCommand):
                 self.stdout.write(SHOW_CURSOR)
 
     def _redraw(self, text: str) -> None:
-        """Write over what is there, in one step: a screen that is cleared before each look flickers."""
+        """Overwrite the screen in one step: a screen that is cleared before each update flickers."""
         lines = text.split("\n")[: shutil.get_terminal_size().lines - 1]
         self.stdout.write(HOME + "".join(f"{line}{REST_OF_LINE}\n" for line in lines) + REST_OF_SCREEN, ending="")
 
@@ -142,8 +142,8 @@ def _row(one: Seen, look: Look, before: Look | None) -> QueueRow:
 
 
 def _left_out(look: Look, before: Look | None) -> Sequence[str]:
-    """The columns that are not shown: of the rates of the last minutes all if nothing ran, else those that are told
-    since a look."""
+    """The columns that are not shown: all rates of the last minutes if nothing ran, else the ones that are also shown
+    since an update."""
     without = (*ON_PAGES, *(() if before else RATES))
     known = [one.rates for one in look.known if one.rates]
     if not any(one.done or one.failed or one.retried or one.time_to_drain for one in known):
@@ -152,7 +152,7 @@ def _left_out(look: Look, before: Look | None) -> Sequence[str]:
 
 
 def _rates(one: Seen, look: Look, before: Look) -> tuple[float | None, float | None]:
-    """Messages per second since the last look: how many came in, and how many were done."""
+    """Messages per second since the last update: how many came in, and how many were done."""
     then = before.queues.get(one.alias)
     if one.stats is None or then is None or then.stats is None:
         return None, None
@@ -161,7 +161,7 @@ def _rates(one: Seen, look: Look, before: Look) -> tuple[float | None, float | N
 
 
 def _total(stats: QueueStats) -> int | None:
-    """How many messages there have been, if all counts are known: each that comes in is in one of them."""
+    """How many messages have ever come in, if all counts are known: each message is in one of them."""
     counts = [getattr(stats, name) for name in COUNTS]
     unknown = None in counts or (stats.capped is not None and max(counts[:-1]) >= stats.capped)
     return None if unknown else sum(counts)
@@ -172,7 +172,7 @@ def _rate(now: int | None, then: int | None, seconds: float) -> float | None:
 
 
 def _paused_commands(look: Look, width: int | None) -> list[str]:
-    """The commands that are paused, a line for each of the first."""
+    """The paused commands, with a line for each of the first."""
     found = [one for one in look.known[0].pauses if one.kind == COMMAND]
     lines = [f"Command {one.name}{f' in {one.queue}' if one.queue else ''} is paused {paused(one)}" for one in found]
     more = (
