@@ -377,8 +377,8 @@ def test_e011_a_command_of_no_queue():
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
-        (crontab(hour=3), "crontab(hour='3')"),
-        (crontab(day_of_week="mon"), "crontab(day_of_week='mon')"),
+        (crontab(hour=3), "* 3 * * *"),
+        (crontab(day_of_week="mon"), "* * * * mon"),
         (crontab(hour=3, minute="*"), None),
         (crontab(hour=3, minute=0), None),
         (crontab(), None),

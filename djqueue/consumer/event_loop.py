@@ -314,6 +314,7 @@ class SharedLoop:
         self._set_handler = self.loop.set_exception_handler
         guards: dict[str, Callable[..., Any]] = {
             "set_exception_handler": self._set_exception_handler,
+            "call_soon": partial(_call_soon, self.loop.call_soon),
             "call_soon_threadsafe": partial(_call_soon, self.loop.call_soon_threadsafe),
         }
         for name, deed in GUARDED.items():
@@ -480,8 +481,9 @@ class SharedLoop:
             loop.default_exception_handler(about)
 
     def _make_task(self, loop: Any, coroutine: Coroutine, **kwargs: Any) -> OwnTask:
-        task = OwnTask(coroutine, loop=loop, **kwargs)
-        jobs = jobs_of(kwargs.get("context"))
+        context = _context_of(kwargs.pop("context", None))
+        task = OwnTask(coroutine, loop=loop, context=context, **kwargs)
+        jobs = jobs_of(context)
         task.owner = self._tasks.get(jobs[0]) if jobs else None
         return task
 
@@ -492,13 +494,15 @@ def _waits_for_nothing(task: Any) -> bool:
 
 
 def _call_soon(call_soon: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
-    """What a finalizer calls is called for no message: that of an asynchronous generator, which closes it, does so."""
-    if context is None and jobs_of() and not answerable():
-        context = Context()
-    return call_soon(*args, context=context)
+    return call_soon(*args, context=_context_of(context))
 
 
-def _call_at(call_at: Callable[..., Any], when: Any, *args: Any, **kwargs: Any) -> Any:
+def _context_of(given: Context | None) -> Context | None:
+    """What a finalizer starts runs for no message: that of an asynchronous generator, which closes it, does so."""
+    return Context() if given is None and jobs_of() and not answerable() else given
+
+
+def _call_at(call_at: Callable[..., Any], when: Any, *args: Any, context: Context | None = None) -> Any:
     """A timer that can be compared with all others. Raises TypeError or ValueError; ``call_later`` does so by this."""
     if type(when) is not float:
         if not isinstance(when, Real):
@@ -506,7 +510,7 @@ def _call_at(call_at: Callable[..., Any], when: Any, *args: Any, **kwargs: Any) 
         when = float(when)
     if when != when:
         raise ValueError("when is nan: give a number of seconds, as of loop.time().")
-    return call_at(when, *args, **kwargs)
+    return call_at(when, *args, context=_context_of(context))
 
 
 def _end_in_child() -> None:

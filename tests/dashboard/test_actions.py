@@ -208,7 +208,7 @@ def test_lanes_commands_and_schedules(queue, boss):
     assert post(boss, action="remove_schedule", name="hourly") == "The schedule hourly is removed."
     assert schedules.list() == [] and len(logged()) == len(operations.actions()) == 8
     assert "There is no command" in post(boss, action="pause_command", name="nothing")
-    for strange in ("nothing", ""):
+    for strange in ("zzz 9", ""):
         assert "No lane and no command has the name" in post(boss, action="pause_lane", name=strange, queue="default")
 
 

@@ -299,7 +299,7 @@ def test_a_store_that_is_away_is_said_without_its_password(settings, db):
     assert "The store of default cannot be asked" in text_of(answers["consumers/"])
     assert all("cannot be reached" in text_of(page) for page in answers.values())
     overview = text_of(answers[""])
-    assert "critical default it cannot be asked" in overview and "here it cannot" not in overview
+    assert "critical default Queue" in overview and "critical here" not in overview
     assert not any("confidential" in page.content.decode() for page in answers.values())
 
 

@@ -127,7 +127,7 @@ def test_a_consumer_beside_what_waits_looks_no_more_often_than_beside_nothing(qu
     monkeypatch.setattr(type(queue), "exchange", look)
     beside_nothing = in_a_second()
     fill(queue, *KINDS[kind], paused=False)
-    assert min(in_a_second() for _ in range(3)) <= beside_nothing + 3  # a second of a busy machine is a long one
+    assert any(in_a_second() <= beside_nothing + 3 for _ in range(10))  # a second of a busy machine is a long one
 
 
 @pytest.mark.backends("redis")

@@ -95,6 +95,7 @@ class Browser:
         service = webdriver.ChromeService(executable_path=driver(), env=environment)
         self.driver = webdriver.Chrome(options=options, service=service)
         self.driver.set_page_load_timeout(PATIENCE)
+        self.driver.set_script_timeout(3 * PATIENCE)
         self._page = None
         return self
 

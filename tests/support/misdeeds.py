@@ -372,6 +372,9 @@ async def leave_finalizers():
     for do in (its_own.stop, its_own.close, lambda: its_own.set_task_factory(None)):
         Finalized(do)
     Finalized(lambda: its_own.call_soon_threadsafe(sys.exit, 3))
+    Finalized(lambda: its_own.call_soon(sys.exit, 3))
+    Finalized(lambda: its_own.call_later(0.001, sys.exit, 3))
+    Finalized(lambda: its_own.create_task(_exit()))
     Finalized(lambda: asyncio.current_task(its_own).cancel())
     Finalized(lambda: _cancel(asyncio.all_tasks(its_own)))
     weakref.finalize(Finalized(int), its_own.stop)
