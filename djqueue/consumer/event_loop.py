@@ -306,7 +306,7 @@ class SharedLoop:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self._tasks: dict[Job, MessageTask] = {}
-        self._ending = False
+        self._ending = self._serves = False
         self._broke = 0.0
         self._thread = 0
         self._factory = self._make_task
@@ -333,7 +333,7 @@ class SharedLoop:
     def run(self) -> None:
         """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
         asyncio.set_event_loop(self.loop)
-        self._thread = threading.get_ident()
+        self._thread, self._serves = threading.get_ident(), True
         try:
             while not self._ending:
                 try:
@@ -341,13 +341,18 @@ class SharedLoop:
                 except BaseException as error:
                     self._go_on_after(error)
         finally:
-            self._ending = True
+            self._ending, self._serves = True, False
 
     def end(self) -> None:
         """Have :meth:`run` return. From any thread."""
         self._ending = True
         if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.loop.stop, context=Context())
+            self.loop.call_soon_threadsafe(self._stop, context=Context())
+
+    def _stop(self) -> None:
+        """Stop the loop, unless :meth:`run` has returned: it may have ended meanwhile by itself."""
+        if self._serves:
+            self.loop.stop()
 
     def start(
         self,
