@@ -150,9 +150,7 @@ class Coroutines(Member):
     def _give_up(self, held: Held, begun: Begun, task: MessageTask, why: str) -> None:
         """Finish a message without its task, which does not end."""
         if not task.done() and not begun.control.given_up:
-            error = asyncio.CancelledError(why)
-            verdict = _interrupted(error) if task.may_repeat else Verdict(Outcome.FAILED, why, error)
-            self._finish(held, end_begun(begun, verdict))
+            self._finish(held, end_begun(begun, _broken_off_by_others(task, why)))
             self._leave_behind(held)
 
     def stack_of(self, held: Held) -> StackSummary:
@@ -319,13 +317,17 @@ async def _await_as(user: User, coroutine: Any) -> object:
 def _excused(task: MessageTask, ends: Sequence[Verdict]) -> Verdict:
     """What becomes of the message of a task. It comes again if something else than its own code has ended it."""
     if not ends:
-        unbegun = asyncio.CancelledError("cancelled before it began")
-        return _interrupted(unbegun) if task.may_repeat else Verdict(Outcome.FAILED, str(unbegun))
+        return _broken_off_by_others(task, "cancelled before it began")
     error = ends[0].exception
     is_cancelled = type(error) is asyncio.CancelledError and task.is_cancelled_by_others
     if error is not None and (is_cancelled or issubclass(type(error), task.jobs[0].control.interrupts)):
         return _interrupted(error)
     return ends[0]
+
+
+def _broken_off_by_others(task: MessageTask, why: str) -> Verdict:
+    """It comes again, but not for ever."""
+    return _interrupted(asyncio.CancelledError(why)) if task.may_repeat else Verdict(Outcome.FAILED, why)
 
 
 def _interrupted(error: BaseException) -> Verdict:

@@ -45,8 +45,8 @@ def asked(fields: Mapping[str, str]) -> Asked:
         problems.append(f"There is no queue {given['queue']!r} that can be looked into.")
     if not states:
         problems.append(f"There is no state {given['state']!r}: give {', '.join(STATES)}.")
-    asked = Filter(options, filters.FAILED if states == [FAILED] else filters.ENQUEUED)
-    found = Selection([] if problems else queues, states, asked, given.get("id", ""))
+    wanted = Filter(options, filters.FAILED if states == [FAILED] else filters.ENQUEUED)
+    found = Selection([] if problems else queues, states, wanted, given.get("id", ""))
     return Asked(given, found, problems)
 
 

@@ -263,13 +263,13 @@ def _entered_by(moment: float, samples: Sequence[Sample]) -> float | None:
         return None
     number = min(bisect_right(samples, moment, key=lambda one: one.at), len(samples) - 1)
     (earlier, was), (later, is_then) = samples[number - 1 : number + 1]
-    first, last = _entered(was), _entered(is_then)
+    first, last = entered(was), entered(is_then)
     if first is None or last is None:
         return None
     return first + (last - first) * (moment - earlier) / (later - earlier)
 
 
-def _entered(stats: QueueStats) -> int | None:
+def entered(stats: QueueStats) -> int | None:
     """How many messages have ever come in, as the sum of all counts; None if one is not known."""
     counts = [stats.ready, stats.delayed, stats.leased, stats.failed]
     if None in counts or stats.done is None:
@@ -281,7 +281,7 @@ def _entered(stats: QueueStats) -> int | None:
 def _enqueued_per_minute(samples: Sequence[Sample]) -> float | None:
     if len(samples) < 2 or samples[-1].at <= samples[0].at:
         return None
-    first, last = _entered(samples[0].stats), _entered(samples[-1].stats)
+    first, last = entered(samples[0].stats), entered(samples[-1].stats)
     return None if first is None or last is None else max(0, last - first) * 60 / (samples[-1].at - samples[0].at)
 
 

@@ -12,18 +12,16 @@ from typing import Any, NamedTuple
 from django.core.management.base import CommandError
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import QueueStats
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import paused, report, width_of
 from djqueue.operations import reports
 from djqueue.operations.counts import QueueRow, Seen, places, seen
 from djqueue.operations.queues import chosen
-from djqueue.operations.rates import MINUTES
+from djqueue.operations.rates import MINUTES, entered
 from djqueue.running.pauses import COMMAND
 from djqueue.utils import clock
 from djqueue.words import cut, cut_middle, number, printable, time_of_day
 
-COUNTS = ("ready", "delayed", "leased", "failed", "done")
 MOST_PAUSED = 10
 """Paused commands that get a line below the table."""
 RATES = ("entered", "ended")
@@ -157,14 +155,7 @@ def _rates(one: Seen, look: Look, before: Look) -> tuple[float | None, float | N
     if one.stats is None or then is None or then.stats is None:
         return None, None
     seconds = max(0.001, look.at - before.at)
-    return _rate(_total(one.stats), _total(then.stats), seconds), _rate(one.stats.done, then.stats.done, seconds)
-
-
-def _total(stats: QueueStats) -> int | None:
-    """How many messages have ever come in, if all counts are known: each message is in one of them."""
-    counts = [getattr(stats, name) for name in COUNTS]
-    unknown = None in counts or (stats.capped is not None and max(counts[:-1]) >= stats.capped)
-    return None if unknown else sum(counts)
+    return _rate(entered(one.stats), entered(then.stats), seconds), _rate(one.stats.done, then.stats.done, seconds)
 
 
 def _rate(now: int | None, then: int | None, seconds: float) -> float | None:
