@@ -25,13 +25,13 @@ from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.backends import ACROSS
-from tests.support.consumer import Gate, claim_one, ended_as, exit_code, heard, message_for, run_one, serving
+from tests.support.consumer import Release, claim_one, ended_as, exit_code, heard, message_for, run_one, serving
 from tests.support.notes import noted
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
-gates: dict[str, Gate] = {}
+releases: dict[str, Release] = {}
 opened = noted([])
 
 
@@ -130,19 +130,19 @@ def tell_too_much():
 
 
 @queue_command(result_ttl=60)
-def tell_and_wait(gate, alias=""):
+def tell_and_wait(name, alias=""):
     """Within a transaction of its own, if there is a database."""
     if not alias:
-        return _tell_and_wait(gate)
+        return _tell_and_wait(name)
     with transaction.atomic(using=alias):
         Thing.objects.using(alias).create(name="half way")
-        return _tell_and_wait(gate)
+        return _tell_and_wait(name)
 
 
-def _tell_and_wait(gate):
+def _tell_and_wait(name):
     for done in (1, 2, 3):
         current_message().progress(done, 4, "rows")
-    gates[gate]()
+    releases[name].wait()
 
 
 @queue_command(result_ttl=60)
@@ -161,11 +161,11 @@ def fail_until_cancelled():
 
 
 @pytest.fixture
-def gate(monkeypatch):
-    made = Gate()
-    monkeypatch.setitem(gates, "gate", made)
+def release(monkeypatch):
+    made = Release()
+    monkeypatch.setitem(releases, "release", made)
     yield made
-    made.open()
+    made.set()
 
 
 def leave(id, queue, value, ttl=60):
@@ -636,16 +636,16 @@ class TestProgress:
         assert handle.progress == Progress(3, 4.5, "rows")
 
     @pytest.mark.backends("memory", "postgres", "mariadb", "redis")  # SQLite has one writer at a time
-    def test_within_a_transaction_it_is_visible_before_that_ends(self, queue, gate, backend):
-        handle = tell_and_wait("gate", backend.alias)
+    def test_within_a_transaction_it_is_visible_before_that_ends(self, queue, release, backend):
+        handle = tell_and_wait("release", backend.alias)
         with serving(threads=1) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             assert eventually(lambda: handle.progress) in [Progress(done, 4, "rows") for done in (1, 2, 3)]
             assert eventually(lambda: handle.progress.done == 3)
             assert handle.status == "running"
             if backend.alias:
                 assert not Thing.objects.using(backend.alias).filter(name="half way").exists()
-            gate.open()
+            release.set()
             assert handle.get(timeout=20) is None
             assert consumer.end() == 0
         assert handle.progress.done == 3

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from djqueue import Consumer, Discard, queue_command
 from djqueue.consumer.counters import BOUNDS, LEASE_LOST, OTHER, Counters, Counts, Durations, SupervisedTotals, Totals
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, heard, message_for, only, serving
+from tests.support.consumer import Release, heard, message_for, only, serving
 from tests.support.notes import noted
 
-gate = noted(Gate())
+release = noted(Release())
 
 
 @queue_command
@@ -29,13 +29,13 @@ def discard():
 
 
 @queue_command
-def pass_the_gate():
-    gate()
+def wait_for_release():
+    release.wait()
 
 
 @pytest.fixture(autouse=True)
 def _these_commands():
-    with only(work, fail, discard, pass_the_gate):
+    with only(work, fail, discard, wait_for_release):
         yield
 
 
@@ -77,7 +77,7 @@ def test_each_attempt_is_counted_by_its_outcome(queue):
         work.name: {**nothing, "done": 30},
         fail.name: {**nothing, "retried": 1, "failed": 1},
         discard.name: {**nothing, "discarded": 1},
-        pass_the_gate.name: nothing,
+        wait_for_release.name: nothing,
     }
 
 
@@ -92,24 +92,24 @@ def test_how_long_attempts_ran_and_how_long_the_message_waited_for_the_first(que
 @pytest.mark.backends("memory")
 class TestBeside:
     def test_what_it_can_run_and_runs_just_now(self, queue):
-        pass_the_gate()
+        wait_for_release()
         with serving(threads=3, coroutines=7) as beside:
-            gate.await_within(1)
+            release.await_waiting(1)
             room = {"processes": 1, "threads": 3, "coroutines": 7}
             assert beside.consumer.totals().gauges == {**room, "claimed": 1, "running": 1}
-            gate.open()
+            release.set()
             eventually(lambda: beside.consumer.totals().gauges["claimed"] == 0)
 
     def test_what_another_worker_holds_by_the_end_is_counted_as_lost(self, queue):
-        pass_the_gate()
+        wait_for_release()
         with serving() as beside:
-            gate.await_within(1)
+            release.await_waiting(1)
             [held] = beside.consumer._supervisor.in_flight
             queue.release([held.lease])
-            gate.await_within(2)
-            gate.open()
+            release.await_waiting(2)
+            release.set()
             outcomes = {"done": 1, "retried": 0, "failed": 0, LEASE_LOST: 1}
-            eventually(lambda: beside.consumer.totals().counts["default", pass_the_gate.name].outcomes == outcomes)
+            eventually(lambda: beside.consumer.totals().counts["default", wait_for_release.name].outcomes == outcomes)
 
     def test_a_command_that_is_not_known_here_has_no_series_of_its_own(self, queue):
         queue.put([message_for(queue, "shop.commands.elsewhere")])

@@ -7,7 +7,7 @@ from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import RunLimit
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually, together
-from tests.support.consumer import Gate, serving
+from tests.support.consumer import Release, serving
 from tests.support.fetcher import Bench
 
 
@@ -16,32 +16,32 @@ def work(number=0):
     return number
 
 
-gates = [Gate()]
+releases = [Release()]
 
 
 @pytest.fixture
-def gate():
-    """A gate of the test's own, at which long messages stay."""
-    gates[:] = [Gate()]
-    return gates[0]
+def release():
+    """Of the test's own: long messages wait for it."""
+    releases[:] = [Release()]
+    return releases[0]
 
 
 @queue_command
 def stay():
-    gates[0]()
+    releases[0].wait()
 
 
 @pytest.mark.backends("memory", "sqlite", "redis", "postgres")
-def test_no_short_message_waits_for_a_long_one_while_a_thread_is_free(queue, gate):
+def test_no_short_message_waits_for_a_long_one_while_a_thread_is_free(queue, release):
     """Three of four threads have long ones, which came among many short ones."""
     calls = [stay if number in (20, 150, 151) else work for number in range(600)]
     for call in calls:
         call()
     with serving(threads=4) as consumer:
-        gate.await_within(3)
+        release.await_waiting(3)
         eventually(lambda: queue.stats().done == 597)
-        assert gate.within == 3
-        gate.open()
+        assert release.waiting == 3
+        release.set()
         eventually(lambda: queue.stats().done == 600)
         assert consumer.end() == 0
     assert queue.stats().leased == 0

@@ -22,12 +22,12 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.results import Progress
 from djqueue.running.settle import settle
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, away, claim_one, exit_code, message_for, only, run_one, serving
+from tests.support.consumer import Release, away, claim_one, exit_code, message_for, only, run_one, serving
 from tests.support.fetcher import Bench
 from tests.support.notes import noted
 
 ran = noted([])
-gates = {}
+releases = {}
 
 
 @queue_command
@@ -36,14 +36,14 @@ def work(number=0):
 
 
 @queue_command
-def pass_the_gate():
-    gates[0]()
+def wait_for_release():
+    releases[0].wait()
 
 
 @queue_command(result_ttl=60)
 def half_done():
     current_message().progress(1, 2)
-    gates[0]()
+    releases[0].wait()
 
 
 @queue_command
@@ -199,42 +199,42 @@ class TestOneStoreOfSeveral:
         """What runs of the others is extended, what ends of them is told, their dead are found, and they have ticks."""
         path = "djqueue.backends.memory.MemoryQueue"
         settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
-        hung, well, store = queues["default"], queues["other"], Gate()
+        hung, well, store = queues["default"], queues["other"], Release()
         there = work.using(queue_name="other")
         there.enqueue("of the dead")
         well.claim(1, 0.01)
         schedules.add("often", there, ("tick",), every=1)
         for owner, verb in ((hung, "complete"), (hung, "touch"), (hung, "reap"), (hung.store, "get")):
             do = getattr(owner, verb)
-            monkeypatch.setattr(owner, verb, lambda *args, do=do, **named: store() or do(*args, **named))
-        gate = gates[0] = Gate()
+            monkeypatch.setattr(owner, verb, lambda *args, do=do, **named: store.wait() or do(*args, **named))
+        release = releases[0] = Release()
         work("ends")
-        pass_the_gate.using(queue_name="other").enqueue()
-        with only(work, pass_the_gate), serving("default", "other", threads=3, lease=2.0, periodic=True):
-            store.await_within(4)
-            gate.await_within(1)
+        wait_for_release.using(queue_name="other").enqueue()
+        with only(work, wait_for_release), serving("default", "other", threads=3, lease=2.0, periodic=True):
+            store.await_waiting(4)
+            release.await_waiting(1)
             until = max(record.at for record in well.peek("leased"))
             done = well.stats().done
             there.enqueue_many([(number,) for number in range(10)])
             eventually(lambda: well.stats().done >= done + 10 and {"of the dead", "tick"} <= set(ran))
             eventually(lambda: max(record.at for record in well.peek("leased")) > until)
-            gate.open()
-            store.open()
+            release.set()
+            store.set()
             eventually(lambda: hung.stats().done == 1)
 
     def test_nor_does_it_hold_up_what_begins_and_what_is_reported_of_the_others(self, settings, monkeypatch):
         path = "djqueue.backends.memory.MemoryQueue"
         settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
-        hung, store, begin = queues["default"], Gate(), queues["default"].begin
-        monkeypatch.setattr(hung, "begin", lambda leases: store() or begin(leases))
-        gate = gates[0] = Gate()
+        hung, store, begin = queues["default"], Release(), queues["default"].begin
+        monkeypatch.setattr(hung, "begin", lambda leases: store.wait() or begin(leases))
+        release = releases[0] = Release()
         work("begins")
         with serving("default", "other", threads=2):
-            store.await_within(1)
+            store.await_waiting(1)
             handle = half_done.using(queue_name="other").enqueue()
             eventually(lambda: handle.progress == Progress(1, 2))
-            gate.open()
-            store.open()
+            release.set()
+            store.set()
             eventually(lambda: hung.stats().done == 1)
 
     def test_the_reaper_reaps_the_others(self, queue, monkeypatch):

@@ -23,7 +23,7 @@ from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from djqueue.utils import tell
 from tests.support.backends import ACROSS
-from tests.support.consumer import Gate, exit_code, serving
+from tests.support.consumer import Release, exit_code, serving
 from tests.support.fetcher import Bench
 from tests.support.notes import noted
 
@@ -31,7 +31,7 @@ MEMORY = pytest.mark.backends("memory")
 EVERY = pytest.mark.backends(*ACROSS)
 dies = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 ran, actions = noted([]), []
-gate, seen = noted(Gate()), threading.Event()
+release, seen = noted(Release()), threading.Event()
 
 
 @queue_command
@@ -54,8 +54,8 @@ def take_all_in_order(number):
 
 
 @queue_command
-def pass_the_gate():
-    gate()
+def wait_for_release():
+    release.wait()
 
 
 @queue_command
@@ -92,13 +92,13 @@ class TestDeaths:
 
     def test_what_runs_beside_a_dead_worker_may_end(self, queue, monkeypatch):
         execute = Worker._execute
-        monkeypatch.setattr(Worker, "_execute", lambda *args: execute(*args) if not gate.within else die())
-        pass_the_gate()
+        monkeypatch.setattr(Worker, "_execute", lambda *args: execute(*args) if not release.waiting else die())
+        wait_for_release()
         with serving(threads=2) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             handle = work(1)
             eventually(lambda: queue.find(handle.id).entry.lost)
-            gate.open()
+            release.set()
             assert consumer.code() == STUCK
         assert (queue.stats().done, queue.find(handle.id).entry.lost) == (1, 1)
 

@@ -32,7 +32,7 @@ from djqueue.decorators import queue_command
 from djqueue.flow import limits
 from djqueue.testing import eventually, memory_queues, run_due
 from tests.support.backends import FULL
-from tests.support.consumer import Gate, heard, message_for, only, run_one, serving
+from tests.support.consumer import Release, heard, message_for, only, run_one, serving
 from tests.support.notes import noted
 
 pydantic = pytest.importorskip("pydantic")
@@ -45,7 +45,7 @@ MEGABYTE = "x" * 1_000_000
 
 told = noted([])
 lives = []
-gates = {}
+releases = {}
 lock = threading.Lock()
 
 
@@ -179,8 +179,8 @@ class Notify(Recorded):
 
     def perform(self, *requests: Notice):
         tell("perform", self, list(requests))
-        if requests[0].user in gates:
-            gates[requests[0].user]()
+        if requests[0].user in releases:
+            releases[requests[0].user].wait()
 
 
 class Lingering(Notify):
@@ -296,11 +296,11 @@ class Gathering(Recorded):
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
-    gates.clear()
+def _no_units_left():
+    releases.clear()
     yield
-    for gate in gates.values():
-        gate.open()
+    for release in releases.values():
+        release.set()
     lives.clear()
 
 
@@ -315,24 +315,24 @@ def of_user(user):
 class TestOrder:
     def test_sq1_requests_of_a_thread_run_in_order_and_never_two_batches_of_it_at_once(self, queue):
         for user in (0, 1, 2):
-            gates[user] = Gate()
+            releases[user] = Release()
         Notify.enqueue(*[Notice(user, number) for number in range(30) for user in (0, 1, 2)])
         with serving(threads=8, limit=90) as consumer:
-            for gate in gates.values():
-                gate.await_within(1)
-                gate.open()
+            for release in releases.values():
+                release.await_waiting(1)
+                release.set()
             assert consumer.code() == 0
         assert [of_user(user) for user in (0, 1, 2)] == [list(range(30))] * 3
-        assert [gate.most for gate in gates.values()] == [1, 1, 1]
+        assert [release.most_waiting for release in releases.values()] == [1, 1, 1]
         assert max(map(len, batches())) == 4
 
     def test_sq2_threads_run_beside_each_other(self, queue):
-        gate = Gate()
-        gates.update({0: gate, 1: gate, 2: gate})
+        release = Release()
+        releases.update({0: release, 1: release, 2: release})
         Notify.enqueue(*[Notice(user) for user in (0, 1, 2)])
         with serving(threads=3, limit=3) as consumer:
-            gate.await_within(3)
-            gate.open()
+            release.await_waiting(3)
+            release.set()
             assert consumer.code() == 0
         assert len({thread for word, _, thread, *_ in told if word == "perform"}) == 3
 
@@ -445,13 +445,13 @@ class TestLife:
 
     def test_sq11_at_a_stop_the_batch_ends_and_its_handler_is_stopped(self, queue):
         """SIGTERM calls the same."""
-        gate = gates[0] = Gate()
+        release = releases[0] = Release()
         Lingering.enqueue(*[Notice(0, number) for number in range(6)])
         with serving(threads=2) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             eventually(lambda: not consumer.claims())
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert words() == ["create", "start", "perform", "stop"]
         assert of_user(0) == [0, 1, 2, 3]

@@ -9,14 +9,14 @@ from djqueue.enqueueing.command import Call
 from djqueue.registry import registry
 from djqueue.testing import crash_at, eventually, run_due
 from tests.support.backends import FULL
-from tests.support.consumer import Gate, heard, run_one, serving
+from tests.support.consumer import Release, heard, run_one, serving
 from tests.support.notes import noted
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
 batches = noted([])
 fail = noted({})
-gate = noted(Gate())
+release = noted(Release())
 
 
 def known(items):
@@ -71,9 +71,9 @@ async def store_async(numbers):
 
 
 @queue_command(batch=10)
-def wait_at_the_gate(numbers):
+def wait_for_release(numbers):
     batches.append((list(numbers), current_batch()))
-    gate()
+    release.wait()
 
 
 @queue_command(batch=Batch(size=10, min_size=3, timeout=60))
@@ -197,10 +197,10 @@ class TestSizes:
         assert (stats.ready, stats.leased) == (11, 0)
 
     def test_batches_without_a_shard_run_beside_each_other(self, queue):
-        wait_at_the_gate.enqueue_many([(number,) for number in range(25)])
+        wait_for_release.enqueue_many([(number,) for number in range(25)])
         with serving(threads=3, limit=25) as consumer:
-            gate.await_within(3)
-            gate.open()
+            release.await_waiting(3)
+            release.set()
             assert consumer.code() == 0
 
 
@@ -253,31 +253,31 @@ class TestWhatBecomesOfEach:
 
 class TestStops:
     def test_sq11_a_batch_that_runs_ends(self, queue):
-        wait_at_the_gate.enqueue_many([(number,) for number in range(15)])
+        wait_for_release.enqueue_many([(number,) for number in range(15)])
         with serving(threads=1) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             eventually(lambda: not consumer.claims())
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert items() == [list(range(10))]
         assert (queue.stats().ready, queue.stats().leased) == (5, 0)
 
     def test_a_second_stop_hands_all_of_it_back(self, queue):
-        handles = wait_at_the_gate.enqueue_many([(number,) for number in range(3)])
+        handles = wait_for_release.enqueue_many([(number,) for number in range(3)])
         with serving(threads=1) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             assert consumer.end() == 1
             assert [queue.find(handle.id).entry.attempts for handle in handles] == [1, 1, 1]
-            gate.open()
+            release.set()
 
     def test_one_that_does_not_end_fails_all_of_it(self, queue, settings):
         settings.QUEUE_TIME_LIMIT_GRACE = 0
-        wait_at_the_gate.using(time_limit=0.05).enqueue_many([(number,) for number in range(3)])
+        wait_for_release.using(time_limit=0.05).enqueue_many([(number,) for number in range(3)])
         with serving(threads=1) as consumer, heard("failed") as told:
             eventually(lambda: len(told) == 3)
-            gate.open()
+            release.set()
             consumer.stop()
         assert all("does not end" in about["reason"] for _, about in told)
 

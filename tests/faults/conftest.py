@@ -88,12 +88,6 @@ def show(site) -> None:
 
 
 @pytest.fixture
-def release_file(tmp_path):
-    """The file for which commands wait: `release_file.touch()` lets them end."""
-    return tmp_path / "release"
-
-
-@pytest.fixture
 def freeze(backend):
     """Stop a process, but not while it holds the one write lock of SQLite: nobody can take over from it then."""
 

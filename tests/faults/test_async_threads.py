@@ -21,14 +21,14 @@ STUCK = 70
 @contextmanager
 def locked(things, key):
     """Lock a row, in a transaction of another thread."""
-    is_locked, may_end = threading.Event(), threading.Event()
+    is_locked, release = threading.Event(), threading.Event()
 
     def lock():
         try:
             with transaction.atomic(using=things.db):
                 things.select_for_update().get(pk=key)
                 is_locked.set()
-                may_end.wait(2 * PATIENCE)
+                release.wait(2 * PATIENCE)
         finally:
             connections.close_all()
 
@@ -38,7 +38,7 @@ def locked(things, key):
         assert is_locked.wait(PATIENCE)
         yield
     finally:
-        may_end.set()
+        release.set()
         thread.join(PATIENCE)
 
 

@@ -55,12 +55,12 @@ def wait():
         raise Throttled("the bank is busy", retry_after=0.1)
 
 
-gate = threading.Event()
+release = threading.Event()
 
 
 @queue_command(time_limit=0.05)
 def hang(order):
-    gate.wait(60)
+    release.wait(60)
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ class TestRuns:
         hang(1)
         with serving(threads=2) as beside:
             ended = eventually(lambda: [span for span in spans() if span.name == f"run {hang.name}"])
-            gate.set()
+            release.set()
             assert beside.end() == 0
         eventually(lambda: not any("worker" in thread.name for thread in threading.enumerate()))
         assert [span.attributes["error.type"] for span in ended] == ["TimeLimitExceeded"]

@@ -204,44 +204,47 @@ def message_for(queue: BaseQueue, command: str, *args, id: str | None = None, **
     return Entry(encode(Message(id, queue.base_name, command, args, kwargs)), id, command=command)
 
 
-class Gate:
-    """Commands of a test stop here until it opens. It counts those within, and the most there ever were."""
+class Release:
+    """An event for which the commands of a test wait. It counts those that wait, and the most that ever did at once."""
 
     def __init__(self):
         self._news = threading.Condition()
-        self._opened = threading.Event()
-        self.within = self.most = self.passed = 0
+        self._event = threading.Event()
+        self.waiting = self.most_waiting = self.passed = 0
 
-    def __call__(self) -> None:
+    def wait(self) -> None:
         with self._news:
-            opened = self._opened
-            self.within += 1
-            self.most = max(self.most, self.within)
+            event = self._event
+            self.waiting += 1
+            self.most_waiting = max(self.most_waiting, self.waiting)
             self._news.notify_all()
-        is_open = opened.wait(PATIENCE)
+        is_set = event.wait(PATIENCE)
         with self._news:
-            if opened is self._opened:
-                self.within -= 1
+            if event is self._event:
+                self.waiting -= 1
                 self.passed += 1
                 self._news.notify_all()
-        assert is_open, "the gate stayed shut"
+        assert is_set, "nobody released it"
 
-    def open(self) -> None:
-        self._opened.set()
+    def set(self) -> None:
+        self._event.set()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
 
     def clear(self) -> None:
-        """Let those within go, and be as new for others."""
+        """Let those that wait go on, and be as new for others."""
         with self._news:
-            self._opened.set()
-            self._opened = threading.Event()
-            self.within = self.most = self.passed = 0
+            self._event.set()
+            self._event = threading.Event()
+            self.waiting = self.most_waiting = self.passed = 0
 
-    def await_within(self, count: int) -> None:
-        """Wait until so many are within."""
+    def await_waiting(self, count: int) -> None:
+        """Wait until so many wait for it."""
         with self._news:
-            assert self._news.wait_for(lambda: self.within >= count, PATIENCE), f"{self.within} came, not {count}"
+            assert self._news.wait_for(lambda: self.waiting >= count, PATIENCE), f"{self.waiting} came, not {count}"
 
     def await_passed(self, count: int) -> None:
-        """Wait until so many have passed."""
+        """Wait until so many have gone on."""
         with self._news:
             assert self._news.wait_for(lambda: self.passed >= count, PATIENCE), f"{self.passed} passed, not {count}"

@@ -12,13 +12,13 @@ from djqueue.testing import eventually
 from djqueue.testing.contract.steps import claim
 from tests.faults.commands import die_by_exit, work
 from tests.faults.processes import PATIENCE, Consumers
-from tests.support.consumer import Gate, heard, serving
+from tests.support.consumer import Release, heard, serving
 from tests.support.notes import noted
 from tests.support.processes import until
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")
 
-ran, gate = noted([]), noted(Gate())
+ran, release = noted([]), noted(Release())
 
 
 @queue_command
@@ -32,9 +32,9 @@ def explode(number):
 
 
 @queue_command
-def stand_at_the_gate(number):
+def wait_for_release(number):
     ran.append(number)
-    gate()
+    release.wait()
 
 
 @pytest.fixture
@@ -72,11 +72,11 @@ def test_a_consumer_that_drains_ends_when_nothing_is_left(queue):
 
 def test_what_nobody_has_begun_at_a_stop_goes_back_and_counts_as_nothing(queue):
     with serving(threads=1, grace=0) as beside:
-        stand_at_the_gate.enqueue_many([(number,) for number in range(3)])
+        wait_for_release.enqueue_many([(number,) for number in range(3)])
         eventually(lambda: ran)
         beside.stop()
         assert beside.code() == 1  # it was cut off
-    gate.open()
+    release.set()
     leases = claim(queue, 3)
     assert sorted(lease.entry.attempts for lease in leases) == [1, 1, 2]
     assert {lease.entry.lost for lease in leases} == {0}
