@@ -182,7 +182,7 @@ class TestFeeder:
 
 
 @pytest.fixture
-def abc(backend, settings):
+def three_queues(backend, settings):
     """Three queues."""
     settings.QUEUES = backend.queues("default", "a", "b", "c")
     return [queues[alias] for alias in "abc"]
@@ -208,13 +208,13 @@ class TestTurns:
             work.using(queue_name=alias).enqueue_many([(number,) for number in range(20)])
 
     @pytest.mark.parametrize("filled", ["abc", "ac"])
-    def test_those_with_work_have_fair_turns(self, abc, filled):
+    def test_those_with_work_have_fair_turns(self, three_queues, filled):
         self.fill(*filled)
-        assert self.served(Bench(*abc, threads=1), 6) == [*filled] * (6 // len(filled))
+        assert self.served(Bench(*three_queues, threads=1), 6) == [*filled] * (6 // len(filled))
 
-    def test_strict_is_the_order_given(self, abc):
+    def test_strict_is_the_order_given(self, three_queues):
         self.fill("b", "c")
-        bench = Bench(*abc, threads=1, strict=True)
+        bench = Bench(*three_queues, threads=1, strict=True)
         assert self.served(bench, 4) == ["b"] * 4
         work.using(queue_name="a").enqueue()
         assert self.served(bench, 2) == ["a", "b"]
@@ -303,9 +303,9 @@ class TestOneThatFails:
     """A queue that cannot be asked holds up no other; a store that is away is one failure."""
 
     @pytest.mark.parametrize("strict", [False, True])
-    def test_the_others_are_served(self, abc, strict, monkeypatch, caplog):
-        monkeypatch.setattr(abc[0], "claim", away)
-        bench = Bench(*abc, threads=4, strict=strict)
+    def test_the_others_are_served(self, three_queues, strict, monkeypatch, caplog):
+        monkeypatch.setattr(three_queues[0], "claim", away)
+        bench = Bench(*three_queues, threads=4, strict=strict)
         handles = [work.using(queue_name=alias).enqueue() for alias in "bc"]
         for _ in handles:
             assert bench.fetcher.guarded_tick() == 0
@@ -315,13 +315,13 @@ class TestOneThatFails:
             "claim() of a failed (1 in a row): the store is away; trying again in 0.2 s"
         ]
 
-    def test_it_is_asked_again_less_and_less_often_and_then_as_ever(self, abc, monkeypatch, caplog):
+    def test_it_is_asked_again_less_and_less_often_and_then_as_ever(self, three_queues, monkeypatch, caplog):
         caplog.set_level("INFO", "djqueue")
         asked = []
-        bench = Bench(*abc, threads=4)
+        bench = Bench(*three_queues, threads=4)
         began = time.monotonic()
         with monkeypatch.context() as broken:
-            broken.setattr(abc[0], "claim", lambda *args, **how: asked.append(1) or away())
+            broken.setattr(three_queues[0], "claim", lambda *args, **how: asked.append(1) or away())
             for _ in range(10):
                 bench.fetcher._nap = lambda *times: None
                 bench.fetcher.tick()
@@ -331,31 +331,33 @@ class TestOneThatFails:
         eventually(lambda: bench.fetcher.tick() or bench.ids() == {handle.id})
         assert "claim() of a goes on" in caplog.text
 
-    def test_it_is_not_drained_and_nobody_sleeps_past_the_moment_when_it_is_asked_again(self, abc, monkeypatch):
+    def test_it_is_not_drained_and_nobody_sleeps_past_the_moment_when_it_is_asked_again(
+        self, three_queues, monkeypatch
+    ):
         waits = []
-        monkeypatch.setattr(abc[0], "claim", away)
-        bench = Bench(*abc, threads=4)
+        monkeypatch.setattr(three_queues[0], "claim", away)
+        bench = Bench(*three_queues, threads=4)
         bench.fetcher._pace = Pace(60, 1, 60)
         bench.fetcher._nap = lambda *times: waits.append(min(times))
         bench.fetcher.tick()
         assert 0 <= waits[0] <= 0.2
         assert bench.fetcher.dry is None
 
-    def test_for_want_of_memory_the_feeder_starves_though_others_are_served(self, abc, monkeypatch):
+    def test_for_want_of_memory_the_feeder_starves_though_others_are_served(self, three_queues, monkeypatch):
         def starve(*args, **how):
             raise MemoryError
 
-        monkeypatch.setattr(abc[0], "claim", starve)
-        bench = Bench(*abc, threads=4)
+        monkeypatch.setattr(three_queues[0], "claim", starve)
+        bench = Bench(*three_queues, threads=4)
         handle = work.using(queue_name="b").enqueue()
         assert bench.fetcher.guarded_tick() > 0
         assert bench.ids() == {handle.id}
         eventually(lambda: bench.fetcher.guarded_tick() and bench.fetcher.starves)
 
-    def test_if_all_fail_that_is_told_once(self, abc, monkeypatch, caplog):
-        for queue in abc:
+    def test_if_all_fail_that_is_told_once(self, three_queues, monkeypatch, caplog):
+        for queue in three_queues:
             monkeypatch.setattr(queue, "claim", away)
-        bench = Bench(*abc, threads=4, limit=3)
+        bench = Bench(*three_queues, threads=4, limit=3)
         assert bench.fetcher.guarded_tick() > 0
         assert bench.fetcher.guarded_tick() > 0
         assert [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records] == [
@@ -364,7 +366,7 @@ class TestOneThatFails:
         ]
         assert bench.run_limit.take(10) == 3
 
-    def test_a_server_that_does_not_answer_is_asked_once_and_then_for_another_queue(self, abc, monkeypatch):
+    def test_a_server_that_does_not_answer_is_asked_once_and_then_for_another_queue(self, three_queues, monkeypatch):
         asked, now = [], [1000.0]
 
         def claim(alias):
@@ -373,9 +375,9 @@ class TestOneThatFails:
             raise ConnectionError("away")
 
         monkeypatch.setattr("djqueue.consumer.fetcher.clock", lambda: now[0])
-        for queue in abc:
+        for queue in three_queues:
             monkeypatch.setattr(queue, "claim", lambda *args, alias=queue.alias, **how: claim(alias))
-        bench = Bench(*abc, threads=4)
+        bench = Bench(*three_queues, threads=4)
         for _ in range(4):
             bench.fetcher.guarded_tick()
         assert asked == ["a", "b", "c", "a"]

@@ -49,7 +49,7 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def often(monkeypatch):
+def frequent_reports(monkeypatch):
     """Reports come one after another, and say of all that runs where it is."""
     monkeypatch.setattr(liveness, "EVERY", 0.01)
     monkeypatch.setattr(observer, "LONG", 0.0)
@@ -78,7 +78,7 @@ def places_of(report):
 
 
 @MEMORY
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 class TestFile:
     def test_it_names_each_thread_and_is_removed_at_the_end(self, queue, path):
         with serving(threads=2, alive=path, periodic=True) as consumer:
@@ -254,7 +254,7 @@ def manager():
 
 class TestSystemd:
     @MEMORY
-    @pytest.mark.usefixtures("often")
+    @pytest.mark.usefixtures("frequent_reports")
     def test_it_hears_of_the_start_of_life_and_of_the_end(self, queue, manager):
         consumer = Consumer(periodic=False)
         consumer.reporter.notifier = Notifier(manager.address, 0.03)

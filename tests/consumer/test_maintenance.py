@@ -146,7 +146,7 @@ class TestBounds:
     """The reaper keeps the failed queues within QUEUE_MAX_ERRORS and QUEUE_MAX_ERROR_AGE."""
 
     @pytest.fixture
-    def dropped(self):
+    def dropped_errors(self):
         told = []
 
         def receiver(sender, **named):
@@ -164,44 +164,44 @@ class TestBounds:
         return [int(record.entry.id) for record in queue.failed.peek("ready", 100)]
 
     def test_what_died_first_leaves_a_full_failed_queue_and_nothing_leaves_without_bounds(
-        self, queue, settings, caplog, dropped
+        self, queue, settings, caplog, dropped_errors
     ):
         self.fill(queue, 7)
         Reaper([queue], a_minute).tick()
-        assert (len(queue.failed), dropped) == (7, [])
+        assert (len(queue.failed), dropped_errors) == (7, [])
         settings.QUEUE_MAX_ERRORS = 4
         Reaper([queue], a_minute).tick()
         assert self.ids(queue) == [3, 4, 5, 6]
-        assert dropped == [("default", "default", 3)]
+        assert dropped_errors == [("default", "default", 3)]
         [record] = [record for record in caplog.records if "failed queue" in record.getMessage()]
         assert (record.levelname, record.queue) == ("WARNING", "default")
         assert record.getMessage().startswith("default: 3 entries left the failed queue")
         Reaper([queue], a_minute).tick()
-        assert (len(queue.failed), len(dropped)) == (4, 1)
+        assert (len(queue.failed), len(dropped_errors)) == (4, 1)
 
-    def test_what_died_long_ago_leaves_too(self, queue, settings, dropped):
+    def test_what_died_long_ago_leaves_too(self, queue, settings, dropped_errors):
         settings.QUEUE_MAX_ERROR_AGE = timedelta(seconds=1)
         self.fill(queue, 2)
         eventually(lambda: Reaper([queue], a_minute).tick() and not len(queue.failed))
-        assert sum(count for _, _, count in dropped) == 2
+        assert sum(count for _, _, count in dropped_errors) == 2
         assert len(queue) == 0
 
-    def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped):
+    def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped_errors):
         monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         self.fill(queue, 8)
         Reaper([queue], a_minute).tick()
-        assert (self.ids(queue), dropped) == ([7], [("default", "default", 7)])
+        assert (self.ids(queue), dropped_errors) == ([7], [("default", "default", 7)])
 
     @pytest.mark.backends("memory")
-    def test_what_has_left_is_told_even_if_the_store_goes_away(self, queue, settings, monkeypatch, dropped):
+    def test_what_has_left_is_told_even_if_the_store_goes_away(self, queue, settings, monkeypatch, dropped_errors):
         monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         answers = iter([3, 3])
         monkeypatch.setattr(queue.failed, "trim", lambda *bounds: next(answers, None) or away())
         with pytest.raises(ConnectionError):
             Reaper([queue], a_minute).tick()
-        assert dropped == [("default", "default", 6)]
+        assert dropped_errors == [("default", "default", 6)]
 
     @pytest.mark.backends("memory")
     @pytest.mark.parametrize(("name", "value"), [("QUEUE_MAX_ERRORS", 0), ("QUEUE_MAX_ERROR_AGE", 0)])
@@ -213,7 +213,7 @@ class TestBounds:
         assert len(queue.failed) == 2
 
     @pytest.mark.backends("memory")
-    def test_a_queue_without_a_failed_queue_has_no_bounds(self, queue, settings, dropped):
+    def test_a_queue_without_a_failed_queue_has_no_bounds(self, queue, settings, dropped_errors):
         settings.QUEUE_MAX_ERRORS = 1
         assert queue.failed.failed is None
         assert Reaper([queue.failed], a_minute).tick() > 0

@@ -232,12 +232,12 @@ def test_nothing_is_claimed_from_a_paused_queue_until_it_is_resumed(backend, set
 
 
 @pytest.fixture
-def put_off_for_long(monkeypatch):
+def long_pauses(monkeypatch):
     """What is paused is not due by itself before the test ends."""
     monkeypatch.setattr("djqueue.consumer.fetcher.SHORTEST_PAUSED", 60.0)
 
 
-@pytest.mark.usefixtures("put_off_for_long")
+@pytest.mark.usefixtures("long_pauses")
 def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue):
     bench = Bench(queue, threads=10)
     bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
@@ -260,7 +260,7 @@ def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue
     assert {entry.attempts for entry in begun} == {1}
 
 
-@pytest.mark.usefixtures("put_off_for_long")
+@pytest.mark.usefixtures("long_pauses")
 def test_what_another_process_put_off_is_due_when_its_command_is_resumed(queue):
     bench = Bench(queue, threads=10)
     bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
@@ -281,7 +281,7 @@ def test_what_another_process_put_off_is_due_when_its_command_is_resumed(queue):
     assert queue.find(later.id).at > waits, "what was enqueued with a delay waits for it"
 
 
-@pytest.mark.usefixtures("put_off_for_long")
+@pytest.mark.usefixtures("long_pauses")
 def test_an_ordered_lane_whose_command_was_paused_goes_on_at_once_when_it_is_resumed(queue):
     bench = Bench(queue, threads=10)
     bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
@@ -436,7 +436,7 @@ def test_a_pause_ends_by_itself(queue, clock):
 
 
 @pytest.fixture
-def facts_elsewhere(private_server, settings, monkeypatch):
+def store_on_another_server(private_server, settings, monkeypatch):
     """The server with the facts of the queue "mail"; both queues are on another."""
     monkeypatch.setattr(operators, "FIRST_ANSWER", 0.5)
     server, facts = private_server("redis"), private_server("redis")
@@ -461,17 +461,19 @@ def warned(caplog):
 class TestUnknownPauses:
     """A pause is usually made as something is wrong, so nothing is claimed until it is known what is paused."""
 
-    def test_nothing_is_claimed_from_a_queue_whose_store_does_not_say_what_is_paused(self, facts_elsewhere, caplog):
+    def test_nothing_is_claimed_from_a_queue_whose_store_does_not_say_what_is_paused(
+        self, store_on_another_server, caplog
+    ):
         caplog.set_level("INFO")
         operations.pause("queue", "mail", why="the mail server is out of order")
         work(2)
-        facts_elsewhere.pause()
+        store_on_another_server.pause()
         with serving() as beside:
             eventually(lambda: "djqueue-controlchannel-default failed (3 in a row)" in caplog.text)
             assert ran == [2]
             eventually(lambda: len(warned(caplog)) > 1)
             assert set(warned(caplog)) == {"mail"}
-            facts_elsewhere.resume()
+            store_on_another_server.resume()
             eventually(lambda: [one for one in caplog.records if "is paused by" in one.getMessage()])
             work(3)
             eventually(lambda: 3 in ran)
@@ -480,16 +482,16 @@ class TestUnknownPauses:
             eventually(lambda: 1 in ran)
             assert beside.end() == 0
 
-    def test_a_drain_waits_and_runs_what_its_schedules_enqueue_then(self, facts_elsewhere, caplog):
+    def test_a_drain_waits_and_runs_what_its_schedules_enqueue_then(self, store_on_another_server, caplog):
         with only(work):
             tick = periodic_command(every=1800, queue_name="mail")(tick_to_drain)
             hour_ago = datetime.now(UTC) - timedelta(hours=1)
             queues["mail"].store.put(f"last:{tick.name}", hour_ago.isoformat().encode())
-            facts_elsewhere.pause()
+            store_on_another_server.pause()
             with serving(drain=True, periodic=True) as beside:
                 eventually(lambda: "djqueue-controlchannel-default failed (3 in a row)" in caplog.text)
                 assert (ran, beside.future.done()) == ([], False)
-                facts_elsewhere.resume()
+                store_on_another_server.resume()
                 assert beside.code() == 0
         assert set(ran) == {1, 2}
 

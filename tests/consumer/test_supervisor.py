@@ -344,7 +344,7 @@ modes |= {one.__name__: one for one in (plainly, from_another, in_a_group, with_
 
 
 @pytest.fixture
-def no_collection():
+def no_garbage_collection():
     """So that only counting references frees anything."""
     gc.collect()
     gc.disable()
@@ -358,7 +358,7 @@ def no_collection():
     "command", [fail_holding, fail_async_holding, fail_batch_holding], ids=lambda one: one.name.rpartition(".")[2]
 )
 @pytest.mark.parametrize("how", sorted(modes))
-def test_what_a_failed_command_held_goes_with_it(queue, no_collection, command, how):
+def test_what_a_failed_command_held_goes_with_it(queue, no_garbage_collection, command, how):
     if command is fail_batch_holding and "lanes" not in queue.features:
         pytest.skip("no lanes")
     logging.disable(logging.CRITICAL)  # else pytest keeps what was logged

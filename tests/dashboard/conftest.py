@@ -46,6 +46,6 @@ def log_in(*permissions: str, superuser: bool = False, name: str = "ann", **opti
 
 
 @pytest.fixture
-def boss(queue, db):
+def superuser(queue, db):
     """Someone who may do all."""
-    return log_in(superuser=True, name="boss")
+    return log_in(superuser=True, name="superuser")

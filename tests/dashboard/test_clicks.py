@@ -7,7 +7,7 @@ from djqueue.backends.entries import READY
 from djqueue.operations.messages import RUNNING, find_message
 from djqueue.running import consumers
 from djqueue.running.shared import shared_stores
-from tests.dashboard.calls import book, failed, heartbeat, send_receipt
+from tests.dashboard.calls import failed, heartbeat, send_receipt, transfer
 from tests.dashboard.windows import Window, dashboard
 from tests.support.backends import FULL
 
@@ -123,7 +123,7 @@ def click_on_queues(window: Window):
 
 
 def click_on_lanes(window: Window):
-    book.enqueue("acc-1")
+    transfer.enqueue("acc-1")
     [lane] = queues["default"].lanes()
     window.show("lanes/", NARROW)
     pause(window, "acc-1", "an audit")
@@ -132,7 +132,7 @@ def click_on_lanes(window: Window):
     window.press("Resume", "acc-1")
     window.told(f"The lane {lane.name} in default is resumed.")
     assert not queues["default"].lane(lane.name).paused_reason
-    first, second = queues["default"].peek_lane(lane.name, 2)[0].entry.id, book.enqueue("acc-1").id
+    first, second = queues["default"].peek_lane(lane.name, 2)[0].entry.id, transfer.enqueue("acc-1").id
     pause(window, "acc-1", "its balance is not 0")
     window.told(f"The lane {lane.name} in default is paused.")
     window.press("Skip…", "acc-1")

@@ -41,7 +41,7 @@ def rename(thing, name):
 
 
 @pytest.fixture
-def puts(queue, monkeypatch):
+def put_sizes(queue, monkeypatch):
     """How many entries each round trip took."""
     sizes, put = [], queue.put
     monkeypatch.setattr(queue, "put", lambda entries, *rest: sizes.append(len(entries)) or put(entries, *rest))
@@ -87,10 +87,10 @@ class TestVerbs:
             run_one(queue)
         assert [args for args, _ in ran] == [("a",), ("b",), ("c",), ("d",)]
 
-    def test_many_take_a_round_trip_per_thousand_and_none_takes_none(self, queue, puts):
+    def test_many_take_a_round_trip_per_thousand_and_none_takes_none(self, queue, put_sizes):
         handles = note.enqueue_many([(number,) for number in range(2500)])
         assert note.enqueue_many([]) == []
-        assert puts == [1000, 1000, 500]
+        assert put_sizes == [1000, 1000, 500]
         assert (len(handles), len(queue)) == (2500, 2500)
         assert [lease.entry.id for lease in queue.claim(5)] == [handle.id for handle in handles[:5]]
 

@@ -25,7 +25,7 @@ QUICK = ("--cluster-node-timeout", "1500")
 
 
 @pytest.fixture
-def serve(make_site, settings):
+def consumer_at(make_site, settings):
     """A consumer of a queue at an address; a test's own process knows the same queue."""
     sites = []
 
@@ -78,9 +78,9 @@ def hard_times(consumers: Consumers, primary: servers.Redis) -> None:
     assert consumers.ledger.pids() == {member.pid for member in consumers.members}
 
 
-def test_a_consumer_goes_on_with_the_primary_that_sentinels_choose(private_server, serve):
+def test_a_consumer_goes_on_with_the_primary_that_sentinels_choose(private_server, consumer_at):
     server = private_server("sentinel-quick")
-    consumers = serve(server.url)
+    consumers = consumer_at(server.url)
     hard_times(consumers, server.primary)
     server.primary.start()  # and comes back as a replica
     until(lambda: server.primary.has_role("slave"), 60)
@@ -88,11 +88,11 @@ def test_a_consumer_goes_on_with_the_primary_that_sentinels_choose(private_serve
     assert consumers.stop() == [0]
 
 
-def test_a_consumer_goes_on_with_the_replica_that_a_cluster_promotes(private_server, serve):
+def test_a_consumer_goes_on_with_the_replica_that_a_cluster_promotes(private_server, consumer_at):
     server = private_server("cluster", *QUICK)
     primary = node_of(server, slot_of("default"))
     server.add_replica(primary)
-    consumers = serve(server.url)
+    consumers = consumer_at(server.url)
     hard_times(consumers, primary)
     primary.start()
     until(lambda: primary.has_role("slave"), 60)
@@ -100,9 +100,9 @@ def test_a_consumer_goes_on_with_the_replica_that_a_cluster_promotes(private_ser
     assert consumers.stop() == [0]
 
 
-def test_a_consumer_follows_a_slot_that_moves_to_another_node(private_server, serve):
+def test_a_consumer_follows_a_slot_that_moves_to_another_node(private_server, consumer_at):
     server = private_server("cluster")
-    consumers = serve(server.url)
+    consumers = consumer_at(server.url)
     ids = send(full(300, 3000))
     consumers.ledger.wait("end", 50)
     with moving(server, slot_of("default")):

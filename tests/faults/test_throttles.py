@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.backends("redis", "postgres", "redis
 
 
 @pytest.fixture
-def throttle(backend, make_site, settings):
+def throttled_site(backend, make_site, settings):
     """Have queues with throttles, here and in processes that take from them: (alias, settings of its throttle), …"""
     sites = []
 
@@ -70,12 +70,12 @@ def nearest(taken, limit) -> float:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_tq3_tq11_no_window_has_more_than_its_limit_and_no_item_comes_twice(throttle, count):
-    assert polled(throttle, count) <= LIMIT * WINDOWS
+def test_tq3_tq11_no_window_has_more_than_its_limit_and_no_item_comes_twice(throttled_site, count):
+    assert polled(throttled_site, count) <= LIMIT * WINDOWS
 
 
-def test_tq3_tq11_tq15_with_eight_who_poll_no_window_has_less_either(throttle):
-    assert LIMIT * WINDOWS * 0.995 <= polled(throttle, 8) <= LIMIT * WINDOWS
+def test_tq3_tq11_tq15_with_eight_who_poll_no_window_has_less_either(throttled_site):
+    assert LIMIT * WINDOWS * 0.995 <= polled(throttled_site, 8) <= LIMIT * WINDOWS
 
 
 def polled(throttle, count) -> int:
@@ -95,8 +95,8 @@ def polled(throttle, count) -> int:
     return in_time
 
 
-def test_tq5_spacing_is_that_of_all_processes(throttle):
-    site = throttle(default={"limit": 10, "window": 1, "moderate": True})
+def test_tq5_spacing_is_that_of_all_processes(throttled_site):
+    site = throttled_site(default={"limit": 10, "window": 1, "moderate": True})
     queue = queues["default"]
     processes = started(site, *["default"] * 4)
     queue.push_many(range(100))
@@ -108,9 +108,9 @@ def test_tq5_spacing_is_that_of_all_processes(throttle):
     assert len(taken) >= 15
 
 
-def test_tq9_queues_of_one_name_share_what_may_leave(throttle, backend):
+def test_tq9_queues_of_one_name_share_what_may_leave(throttled_site, backend):
     rate_limit = {"limit": LIMIT, "window": WINDOW, "window_name": f"shared-{backend.tag}"}
-    site = throttle(default=rate_limit, other=rate_limit)
+    site = throttled_site(default=rate_limit, other=rate_limit)
     processes = started(site, *["default", "other"] * 2)
     for alias in ("default", "other"):
         queues[alias].push_many((alias, number) for number in range(LIMIT * 12))
@@ -121,8 +121,8 @@ def test_tq9_queues_of_one_name_share_what_may_leave(throttle, backend):
     assert len(taken) >= LIMIT * 9
 
 
-def test_tq16_processes_with_wrong_clocks_change_nothing(throttle):
-    site = throttle(default={"limit": LIMIT, "window": WINDOW})
+def test_tq16_processes_with_wrong_clocks_change_nothing(throttled_site):
+    site = throttled_site(default={"limit": LIMIT, "window": WINDOW})
     queue = queues["default"]
     processes = [process for shift in (0, 5, -5) for process in started(site, "default", shift=shift)]
     queue.push_many(range(LIMIT * 20))
@@ -132,8 +132,8 @@ def test_tq16_processes_with_wrong_clocks_change_nothing(throttle):
     assert len(taken) >= LIMIT * 7
 
 
-def test_tq18_what_a_killed_process_held_is_delivered_again(throttle):
-    site = throttle(default={"limit": 5, "window": 0.5})
+def test_tq18_what_a_killed_process_held_is_delivered_again(throttled_site):
+    site = throttled_site(default={"limit": 5, "window": 0.5})
     queue = queues["default"]
     queue.push("work")
     process = site.start("take_items", "default", "--keep", "--lease=2")

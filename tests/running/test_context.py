@@ -114,13 +114,13 @@ class TestSurroundings:
 
 
 @pytest.fixture
-def followed():
+def known_connections():
     """Connections are known, as in a process that has a consumer: those that were open before are opened anew."""
     follow_connections()
     connections.close_all()
 
 
-@pytest.mark.usefixtures("followed")
+@pytest.mark.usefixtures("known_connections")
 @pytest.mark.backends("sqlite", "postgres")
 def test_a_transaction_that_was_begun_by_hand_does_not_keep_its_locks(queue, monkeypatch):
     used = connections[queue.database]
@@ -133,7 +133,7 @@ def test_a_transaction_that_was_begun_by_hand_does_not_keep_its_locks(queue, mon
     assert used.connection is not None
 
 
-@pytest.mark.usefixtures("followed")
+@pytest.mark.usefixtures("known_connections")
 @pytest.mark.backends("memory", database=True)
 class TestConnections:
     """The database connections of a worker are looked after as Django does for a request."""

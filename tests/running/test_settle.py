@@ -31,7 +31,7 @@ def explode(text="boom"):
 
 
 @pytest.fixture
-def verbs(queue, monkeypatch):
+def settle_calls(queue, monkeypatch):
     """The round trips that settle, and how many leases each took."""
     called = []
     for name in ("complete", "release", "fail"):
@@ -47,13 +47,13 @@ def _noting(called, name, verb):
     return noted
 
 
-def test_a_round_trip_per_verb_and_none_for_nothing(queue, verbs):
+def test_a_round_trip_per_verb_and_none_for_nothing(queue, settle_calls):
     settle(queue, [])
-    assert verbs == []
+    assert settle_calls == []
     double.enqueue_many([(number,) for number in range(8)])
     outcomes = [Outcome.DONE, Outcome.FAILED, Outcome.RETURNED, Outcome.INTERRUPTED] * 2
     settle(queue, [(lease, Verdict(outcome)) for lease, outcome in zip(queue.claim(8), outcomes, strict=True)])
-    assert sorted(verbs) == [("complete", 2), ("fail", 2), ("release", 4)]
+    assert sorted(settle_calls) == [("complete", 2), ("fail", 2), ("release", 4)]
     assert (len(queue), len(queue.failed)) == (4, 2)
 
 
@@ -111,7 +111,7 @@ def test_some_of_ours_and_some_of_others(queue):
 @pytest.mark.backends("memory")
 class TestReceivers:
     @pytest.fixture(autouse=True)
-    def raising(self):
+    def raising_receivers(self):
         def raise_(sender, **named):
             raise ZeroDivisionError
 

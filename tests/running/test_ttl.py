@@ -53,7 +53,7 @@ def idle_timeout():
 
 
 @pytest.fixture
-def ear():
+def recorder():
     register_event_consumer(recorder := Recorder())
     return recorder
 
@@ -61,7 +61,7 @@ def ear():
 @EVERY
 class TestExpiry:
     @AND_SQS
-    def test_df7_what_is_too_old_is_not_run_and_is_gone(self, queue, ear):
+    def test_df7_what_is_too_old_is_not_run_and_is_gone(self, queue, recorder):
         handle = work.using(ttl=SHORT).enqueue()
         time.sleep(1.5 * SHORT)
         with heard(*LIFE) as told:
@@ -71,7 +71,7 @@ class TestExpiry:
         assert [name for name, _ in told] == ["claimed", "expired"]
         about = {"sender": work.name, "id": handle.id, "queue_name": "default", "attempt": 1}
         assert told[1][1] == {**about, "reason": verdict.reason}
-        assert [(name, item["id"]) for name, item in ear.told] == [
+        assert [(name, item["id"]) for name, item in recorder.told] == [
             (name, handle.id) for name in ("on_push", "on_pop", "on_expire", "on_complete")
         ]
         stats = queue.stats()

@@ -39,7 +39,7 @@ def notify_once(user):
 
 
 @pytest.fixture
-def warm(queue):
+def running_consumer(queue):
     """A consumer beside the test that has run something: its connections are there, its modules loaded."""
     with serving(delay=0.02, max_delay=0.05, threads=2):
         notify("warm")
@@ -76,7 +76,7 @@ class TestDefer:
 
     @pytest.mark.alone
     @pytest.mark.slow
-    def test_sq15_what_is_deferred_is_never_early_and_soon_after(self, queue, warm):
+    def test_sq15_what_is_deferred_is_never_early_and_soon_after(self, queue, running_consumer):
         called = time.time()
         notify.using(delay=1).enqueue("later")
         eventually(lambda: ran)
@@ -85,7 +85,7 @@ class TestDefer:
 
     @pytest.mark.alone
     @pytest.mark.slow
-    def test_sq16_ten_thousand_that_are_deferred_hide_no_one_that_is_due(self, queue, warm):
+    def test_sq16_ten_thousand_that_are_deferred_hide_no_one_that_is_due(self, queue, running_consumer):
         put_off(queue, 10_000)
         called = time.time()
         notify("now")

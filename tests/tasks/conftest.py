@@ -18,7 +18,7 @@ def _tasks(settings):
 
 
 @pytest.fixture
-def use(settings):
+def configure_backend(settings):
     """Have the one backend of tasks made of other parameters; returns it."""
 
     def use(**params):

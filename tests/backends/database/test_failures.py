@@ -554,7 +554,7 @@ def restore(path):
 
 
 @pytest.fixture
-def file(backend, tmp_path, monkeypatch):
+def own_database(backend, tmp_path, monkeypatch):
     """A database of the test's own in the place of the usual one."""
     usual, path = connections["default"], tmp_path / "own.sqlite3"
     copied(usual.settings_dict["NAME"], path)
@@ -570,20 +570,20 @@ def warnings_of(caplog):
 
 
 @pytest.mark.backends("sqlite")
-def test_a_file_that_was_replaced_is_opened_anew(file, queue, caplog):
+def test_a_file_that_was_replaced_is_opened_anew(own_database, queue, caplog):
     put(queue, "before")
-    restore(file)
+    restore(own_database)
     elsewhere(queue, lambda: put(queue, "after"))
     assert names(queue.claim(5)) == ["before", "after"]
     assert warnings_of(caplog) == ["WARNING"]
 
 
 @pytest.mark.backends("sqlite")
-def test_a_transaction_of_the_caller_is_to_be_begun_anew(file, queue, caplog):
+def test_a_transaction_of_the_caller_is_to_be_begun_anew(own_database, queue, caplog):
     put(queue, "before")
     with pytest.raises(OperationalError, match="begin the transaction anew"), transaction.atomic(using=queue.database):
         put(queue, "lost with it")
-        restore(file)
+        restore(own_database)
         put(queue, "refused")
     assert warnings_of(caplog) == ["WARNING"]
     with transaction.atomic(using=queue.database):
@@ -592,12 +592,12 @@ def test_a_transaction_of_the_caller_is_to_be_begun_anew(file, queue, caplog):
 
 
 @pytest.mark.backends("sqlite")
-def test_a_running_consumer_goes_on_with_the_file_that_was_put_in_place(file, site):
+def test_a_running_consumer_goes_on_with_the_file_that_was_put_in_place(own_database, site):
     note.enqueue("before")
     consumer = site.consumer()
     until(lambda: site.ledger.exists() and site.ledger.read_text() == "before\n")
     until(lambda: queues["default"].stats().done == 1)
-    restore(file)
+    restore(own_database)
     connections["default"].close()
     note.enqueue("after")
     until(lambda: site.ledger.read_text() == "before\nafter\n")

@@ -113,7 +113,7 @@ def locked(queue, *which):
 
 
 @pytest.fixture
-def slowly(monkeypatch):
+def nobody_is_late(monkeypatch):
     """However slow the machine is, nobody is late."""
     late = rf"\b({postgresql.STALE}|{postgresql.LATE})\b"
     whenever = {way: re.sub(late, "60000000", sql) for way, sql in postgresql.PAID.items()}
@@ -122,7 +122,7 @@ def slowly(monkeypatch):
 
 
 @pytest.mark.backends("postgres")
-@pytest.mark.usefixtures("slowly")
+@pytest.mark.usefixtures("nobody_is_late")
 class TestAtOnce:
     def test_what_leaves_takes_a_look_and_one_statement(self, queue, monkeypatch):
         monkeypatch.setattr("djqueue.backends.database.queue.UNSEEN", 3600)  # a look at the lanes is a statement too

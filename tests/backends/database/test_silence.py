@@ -22,7 +22,7 @@ QUICK = 1.0
 
 
 @pytest.fixture
-def far(backend):
+def database_proxy(backend):
     """The queue's database by TCP, through a proxy, for this test's connections."""
     with Proxy(address_of(backend)) as proxy:
         settings = connections[backend.alias].settings_dict
@@ -35,11 +35,11 @@ def far(backend):
 
 
 @pytest.mark.backends(*SERVERS)
-def test_a_statement_whose_answer_will_not_come_raises_and_the_next_is_answered(queue, far, caplog):
+def test_a_statement_whose_answer_will_not_come_raises_and_the_next_is_answered(queue, database_proxy, caplog):
     queue = again(queue, timeout=QUICK)
     with queue.serving():
         queue.now()
-        far.forget()
+        database_proxy.forget()
         with pytest.raises(OperationalError):
             queue.now()
         assert queue.now()
@@ -47,19 +47,19 @@ def test_a_statement_whose_answer_will_not_come_raises_and_the_next_is_answered(
 
 
 @pytest.mark.backends("postgres")
-def test_who_asks_the_server_in_vain_asks_again(queue, far, monkeypatch):
+def test_who_asks_the_server_in_vain_asks_again(queue, database_proxy, monkeypatch):
     monkeypatch.setattr(silence, "CONNECT", 1)
     asked = silence._rows
 
     def forgotten_once(*args):
         monkeypatch.setattr(silence, "_rows", asked)
-        far.forget()
+        database_proxy.forget()
         return asked(*args)
 
     queue = again(queue, timeout=QUICK)
     with queue.serving():
         queue.now()
-        far.forget()
+        database_proxy.forget()
         monkeypatch.setattr(silence, "_rows", forgotten_once)
         with pytest.raises(OperationalError):
             queue.now()
@@ -91,7 +91,7 @@ def test_a_statement_that_waits_for_a_lock_is_left_alone(queue, monkeypatch):
 
 
 @pytest.mark.backends("postgres")
-def test_the_sockets_of_a_consumer_have_short_time_outs_unless_the_project_chose_some(queue, far):
+def test_the_sockets_of_a_consumer_have_short_time_outs_unless_the_project_chose_some(queue, database_proxy):
     names = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 8000}
 
     def time_outs() -> dict:

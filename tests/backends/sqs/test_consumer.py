@@ -82,12 +82,12 @@ def test_what_nobody_has_begun_at_a_stop_goes_back_and_counts_as_nothing(queue):
     assert {lease.entry.lost for lease in leases} == {0}
 
 
-def test_an_sqs_that_is_away_for_a_while_is_ridden_out(backend, settings, faulty):
-    settings.QUEUES = {"default": {**backend.config(), "CONNECTION": faulty}}
+def test_an_sqs_that_is_away_for_a_while_is_ridden_out(backend, settings, faulty_client):
+    settings.QUEUES = {"default": {**backend.config(), "CONNECTION": faulty_client}}
     away = EndpointConnectionError(endpoint_url="http://away")
     with heard("completed") as told, serving(threads=2):
-        faulty.fail("delete_message_batch", away)
-        faulty.fail("receive_message", away)
+        faulty_client.fail("delete_message_batch", away)
+        faulty_client.fail("receive_message", away)
         note.enqueue_many([(number,) for number in range(12)])
         eventually(lambda: len(told) == 12)
     assert sorted(ran) == [(number, 1) for number in range(12)]

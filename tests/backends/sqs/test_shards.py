@@ -158,12 +158,12 @@ moving, beside, ran = threading.Lock(), {}, []
 
 
 @pytest.fixture
-def served(backend, settings):
+def default_queue(backend, settings):
     settings.QUEUES = {"default": backend.config()}
     return queues["default"]
 
 
-def test_a_consumer_keeps_each_shard_in_order_through_retries(served):
+def test_a_consumer_keeps_each_shard_in_order_through_retries(default_queue):
     for number in range(8):
         move.enqueue_many([(shard, number) for shard in "abc"])
     with heard("completed", "failed") as told, serving(threads=4):
@@ -175,11 +175,11 @@ def test_a_consumer_keeps_each_shard_in_order_through_retries(served):
 
 
 @pytest.mark.backends("sqs", "sqs-fifo")
-def test_what_sqs_cannot_is_refused_at_the_call(served):
+def test_what_sqs_cannot_is_refused_at_the_call(default_queue):
     with pytest.raises(NotSupported, match="lanes"):
         move.using(failure_policy="skip").enqueue("a", 1)
     with pytest.raises(NotSupported, match="lanes"):
         move.using(shard=None, concurrency=2).enqueue("a", 1)
-    if not served.is_fifo:
+    if not default_queue.is_fifo:
         with pytest.raises(NotSupported, match="shards"):
             move("a", 1)
