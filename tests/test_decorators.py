@@ -15,10 +15,10 @@ from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import TASK, Policy
 from djqueue.registry import registry
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 NAME = __name__
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command

@@ -24,15 +24,15 @@ from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
 from djqueue.timetables import Interval, Rule
 from tests.support.backends import FULL
-from tests.support.consumer import heard, run_one, serving
+from tests.support.consumer import recorded_signals, run_one, serving
 from tests.support.database import statements
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PLUS_ONE = timezone(timedelta(hours=1))
 STORES = pytest.mark.backends("memory", "sqlite", "redis")
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 class Point(NamedTuple):
@@ -300,7 +300,7 @@ class TestSent:
         schedules.add("two", Tidy, ({"deep": True},), every=10, start=NOON + timedelta(seconds=12))
         clock.forward(10)
         scheduler = Scheduler([queue])
-        with heard("enqueued") as told:
+        with recorded_signals("enqueued") as told:
             step(scheduler)
         assert [(name, carried["sender"]) for name, carried in told] == [("enqueued", greet.name)]
         [record] = queue.peek("ready")

@@ -11,7 +11,7 @@ from djqueue.decorators import queue_command
 from djqueue.messages.metadata import clear_event_consumers
 from djqueue.testing.patience import eventually
 from tests.support.backends import WITH_SQS
-from tests.support.consumer import Recorder, can_look, heard, message_for, serving
+from tests.support.consumer import Recorder, can_look, message_for, recorded_signals, serving
 
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 LONG = 60.0
@@ -65,7 +65,7 @@ def leave():
 @pytest.fixture
 def sent_signals(queue):
     """All signals of the test, in order."""
-    with heard(*LIFE) as sent_signals:
+    with recorded_signals(*LIFE) as sent_signals:
         yield sent_signals
 
 
@@ -127,7 +127,7 @@ class TestOrder:
     def test_df18_nothing_there(self, queue, sent_signals, called_methods):
         run_once()
         assert sent_signals == [("empty", {"sender": "default", "queue_name": "default"})]
-        assert called_methods.told == [("on_empty", None)]
+        assert called_methods.calls == [("on_empty", None)]
 
     @AND_SQS
     def test_df18_a_debounced_call(self, queue, sent_signals, called_methods):
@@ -232,15 +232,15 @@ class TestRaising:
 
     @pytest.mark.parametrize("signal", ["enqueued", "claimed", "started", "completed", "empty"])
     def test_df19_a_receiver_that_raises_stops_nothing(self, queue, sent_signals, error, signal, caplog):
-        def ear(**named):
+        def receiver(**named):
             raise error
 
-        getattr(signals, signal).connect(ear)
+        getattr(signals, signal).connect(receiver)
         try:
             assert succeed().enqueued
             assert (run_once(), run_once(), len(queue)) == (True, False, 0)
         finally:
-            getattr(signals, signal).disconnect(ear)
+            getattr(signals, signal).disconnect(receiver)
         assert names(sent_signals)[-1] == "empty"
         assert queue.stats().done == 1
         assert [one.exc_info[1] for one in caplog.records if one.levelno == logging.ERROR] == [error]
@@ -264,26 +264,26 @@ class TestRaising:
         ended = [*["on_pop", "on_complete"], *["on_pop", "on_retry", "on_complete"]]
         assert called_methods.names == [*called, *ended, *["on_pop", "on_error", "on_complete"], "on_empty"]
         told = [one for one in caplog.records if one.name == "djqueue.messages.metadata"]
-        assert len(told) == len(called_methods.told)
+        assert len(told) == len(called_methods.calls)
         assert told[0].getMessage() == "Raises.on_debounce_miss() failed"
         assert (len(queue), len(queue.failed)) == (1, 1)
         assert not can_look(queue) or queue.stats().leased == 0
 
     def test_df19_in_a_consumer_no_thread_ends(self, queue, called_methods, error):
-        def ear(**named):
+        def receiver(**named):
             raise error
 
-        heard = [signals.claimed, signals.started, signals.completed, signals.empty]
-        for signal in heard:
-            signal.connect(ear)
+        recorded_signals = [signals.claimed, signals.started, signals.completed, signals.empty]
+        for signal in recorded_signals:
+            signal.connect(receiver)
         try:
-            with serving(threads=1) as beside:
+            with serving(threads=1) as running:
                 succeed.enqueue_many([()] * 5)
                 eventually(lambda: queue.stats().done == 5)
-                assert not beside.future.done()
+                assert not running.future.done()
         finally:
-            for signal in heard:
-                signal.disconnect(ear)
+            for signal in recorded_signals:
+                signal.disconnect(receiver)
 
     def test_df19_a_command_that_wants_to_end_the_process_fails_like_any_other(self, queue, sent_signals):
         leave()

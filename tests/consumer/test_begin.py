@@ -12,7 +12,7 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.running.executor import execute
 from djqueue.utils import clock
 from tests.support.clock import Clock
-from tests.support.consumer import away, heard, message_for
+from tests.support.consumer import message_for, recorded_signals, unreachable
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
 
@@ -97,16 +97,16 @@ def test_what_runs_for_half_a_second_is_begun_then(queue, begin_sizes, monkeypat
 def test_what_is_not_ours_any_more_is_not_started(queue, control_channel, begin_sizes):
     held, control = claimed(queue, control_channel)
     queue.complete([held.lease])
-    with heard("started") as told:
+    with recorded_signals("started") as told:
         verdict = execute(queue, held.lease, control=control)
     assert (verdict.outcome, told, begin_sizes) == (Outcome.POSTPONED, [], [1])
 
 
 def test_a_store_that_does_not_answer_starts_nothing(queue, control_channel, monkeypatch):
     held, control = claimed(queue, control_channel)
-    monkeypatch.setattr(queue, "begin", away)
+    monkeypatch.setattr(queue, "begin", unreachable)
     with pytest.raises(QueueError):
         control_channel.begin(held)
-    with heard("started") as told:
+    with recorded_signals("started") as told:
         verdict = execute(queue, held.lease, control=control)
     assert (verdict.outcome, told) == (Outcome.POSTPONED, [])

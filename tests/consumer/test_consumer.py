@@ -11,11 +11,11 @@ from djqueue.consumer import Supervisor, supervisor
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.testing import eventually
-from tests.support.consumer import Release, away, heard, message_for, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, message_for, recorded_signals, serving, unreachable
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
-release = noted(Release())
+ran = cleared_per_test([])
+release = cleared_per_test(Release())
 
 
 @queue_command(throttle=Throttle(2, 3600))
@@ -167,7 +167,7 @@ class TestHowMany:
 class TestHowItEnds:
     def test_a_stop_waits_for_what_runs_and_gives_back_the_rest(self, queue):
         handles = wait_for_release.enqueue_many([(number,) for number in range(4)])
-        with serving(threads=1) as consumer, heard("consumer_stopping") as told:
+        with serving(threads=1) as consumer, recorded_signals("consumer_stopping") as told:
             release.await_waiting(1)
             consumer.stop()
             eventually(lambda: told)
@@ -182,7 +182,7 @@ class TestHowItEnds:
     @pytest.mark.backends("memory")
     def test_nothing_is_claimed_after_a_stop(self, queue, monkeypatch):
         wait_for_release()
-        with serving(threads=2) as consumer, heard("consumer_stopping") as told:
+        with serving(threads=2) as consumer, recorded_signals("consumer_stopping") as told:
             release.await_waiting(1)
             consumer.stop()
             eventually(lambda: told)
@@ -196,7 +196,7 @@ class TestHowItEnds:
 
     def test_a_second_stop_gives_back_what_runs(self, queue):
         handle = wait_for_release()
-        with serving(threads=2) as consumer, heard("released") as told:
+        with serving(threads=2) as consumer, recorded_signals("released") as told:
             release.await_waiting(1)
             consumer.stop()
             assert consumer.end() == 1
@@ -218,7 +218,7 @@ class TestHowItEnds:
     @pytest.mark.backends("memory")
     def test_what_was_given_back_is_not_finished_twice(self, queue):
         wait_for_release()
-        with serving(threads=1) as first, heard("completed", "lease_lost") as told:
+        with serving(threads=1) as first, recorded_signals("completed", "lease_lost") as told:
             release.await_waiting(1)
             first.stop()
             assert first.end() == 1
@@ -240,9 +240,9 @@ class TestHowItEnds:
 
     @pytest.mark.backends("memory")
     def test_a_store_that_cannot_be_reached_at_the_start(self, queue, monkeypatch, caplog):
-        monkeypatch.setattr(queue, "stats", away)
+        monkeypatch.setattr(queue, "stats", unreachable)
         assert Consumer().run() == 75
-        assert "The store of queue 'default' cannot be used: the store is away" in caplog.text
+        assert "The store of queue 'default' cannot be used: the store is unreachable" in caplog.text
 
     @pytest.mark.backends("memory")
     def test_one_that_says_nothing_at_the_start_holds_up_no_other(self, settings, monkeypatch, caplog):
@@ -297,7 +297,7 @@ class TestHowItEnds:
     @pytest.mark.backends("memory")
     def test_signals_tell_of_its_life(self, queue):
         consumer = Consumer(periodic=False)
-        with heard("consumer_started", "consumer_stopping") as told:
+        with recorded_signals("consumer_started", "consumer_stopping") as told:
             consumer.stop()
             consumer.run()
         assert told == [("consumer_started", {"sender": consumer}), ("consumer_stopping", {"sender": consumer})]

@@ -20,7 +20,7 @@ from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
 from tests.app.models import Thing
-from tests.support.consumer import exit_code, heard, serving
+from tests.support.consumer import exit_code, recorded_signals, serving
 from tests.support.misdeeds import MISDEEDS, UNSEEN, wait_with_tasks
 
 MEMORY = pytest.mark.backends("memory")
@@ -171,7 +171,7 @@ class TestTogether:
 
     def test_what_one_activates_does_not_reach_another(self, queue):
         handles = [speak(language) for language in ("de", "fr", "it")]
-        with heard("completed") as told:
+        with recorded_signals("completed") as told:
             assert exit_code(threads=2, coroutines=10, drain=True) == 0
         assert len(told) == 3
         for handle, language in zip(handles, ("de", "fr", "it"), strict=True):
@@ -526,7 +526,7 @@ class TestMisdeeds:
         before = wait_as_an_innocent.enqueue_many([()] * 10)
         guilty = misbehave(how)
         after = wait_as_an_innocent.enqueue_many([()] * 10)
-        with heard("retried", "failed", "released") as told, serving(threads=2, coroutines=50) as consumer:
+        with recorded_signals("retried", "failed", "released") as told, serving(threads=2, coroutines=50) as consumer:
             assert [handle.get(timeout=30) for handle in [*before, *after]] == [2] * 20
             eventually(lambda: queue.stats().failed == 1)
             assert (consumer.future.done(), consumer.end()) == (False, 0)

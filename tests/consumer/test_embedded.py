@@ -13,10 +13,10 @@ from djqueue.exceptions import InvalidQueueError
 from djqueue.registry import registry
 from djqueue.testing import eventually
 from tests.support.consumer import Release, exit_code, only, serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
-release = noted(Release())
+ran = cleared_per_test([])
+release = cleared_per_test(Release())
 
 
 @queue_command
@@ -100,13 +100,13 @@ class TestEmbedded:
             names = {thread.name for thread in threading.enumerate()}
             return names & {"djqueue-reaper-default", "djqueue-scheduler-default"}
 
-        with serving("default", periodic=True) as beside:
+        with serving("default", periodic=True) as running:
             eventually(lambda: len(duties()) == 2)
-            beside.consumer.has_duties = False
+            running.consumer.has_duties = False
             eventually(lambda: not duties())
-            beside.consumer.has_duties = True
+            running.consumer.has_duties = True
             eventually(lambda: len(duties()) == 2)
-            assert beside.end() == 0
+            assert running.end() == 0
         assert not duties()
 
 

@@ -23,12 +23,12 @@ from djqueue.consumer.systemd import Notifier
 from djqueue.testing.patience import eventually
 from djqueue.utils import clock
 from tests.consumer.test_processes import FakeProcess
-from tests.support.consumer import Release, away, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, serving, unreachable
+from tests.support.notes import cleared_per_test
 from tests.support.processes import until
 
 MEMORY = pytest.mark.backends("memory")
-release = noted(Release())
+release = cleared_per_test(Release())
 
 
 @queue_command
@@ -156,7 +156,7 @@ class TestFile:
         claim = queue.claim
         with serving(alive=path):
             told(path, lambda report: health.obstacles(report) == [])
-            monkeypatch.setattr(queue, "claim", away)
+            monkeypatch.setattr(queue, "claim", unreachable)
             report = told(path, lambda report: report["unanswered"])
             assert later(report, 30) == []
             assert health.obstacles(report) == ["the store of queue 'default' does not answer"]

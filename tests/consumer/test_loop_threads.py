@@ -17,14 +17,14 @@ from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.consumer import PATIENCE, exit_code, serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory")
 COMMON = min(32, os.cpu_count() + 4)
 """How many threads asyncio.to_thread has by itself."""
 DATABASE = "djqueue-coroutines-database"
 CALLS = {"sync_to_async": lambda function: sync_to_async(function)(), "to_thread": asyncio.to_thread}
-seen, held = noted([]), []
+seen, held = cleared_per_test([]), []
 release = threading.Event()
 
 

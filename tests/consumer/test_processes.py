@@ -38,7 +38,7 @@ class FakeProcess:
         self.ready, self.ran, self.code, self.used, self.quiet = False, 0, None, 0.0, False
         self.is_still, self.silence, self.limit, self.letter = False, 0.0, SILENCE, "S"
         self.stopped = 0.0
-        self.told = []
+        self.received = []
 
     def listen(self):
         if not self.is_still:
@@ -54,19 +54,19 @@ class FakeProcess:
         return -1
 
     def tell(self, word):
-        self.told.append(word)
+        self.received.append(word)
 
     def memory(self):
         return self.used
 
     def terminate(self):
-        self.told.append("SIGTERM")
+        self.received.append("SIGTERM")
 
     def kill(self):
-        self.told.append("SIGKILL")
+        self.received.append("SIGKILL")
 
     def close(self):
-        self.told.append("closed")
+        self.received.append("closed")
 
 
 class Fleet:
@@ -123,7 +123,7 @@ class TestServing:
         fleet = Fleet(3)
         fleet.ready()
         assert fleet.numbers() == [1, 2, 3]
-        assert [process.told for process in fleet.started] == [[], [], []]
+        assert [process.received for process in fleet.started] == [[], [], []]
 
     def test_one_that_ends_is_started_again_at_once_under_its_number(self, djqueue_log):
         fleet = Fleet()
@@ -131,7 +131,7 @@ class TestServing:
         fleet.end(two, -9)
         assert fleet.numbers() == [1, 2, 2]
         assert "Process 2 (pid 101) has ended: SIGKILL" in djqueue_log.text
-        assert one.told == []
+        assert one.received == []
 
     def test_one_that_ends_again_and_again_waits_longer_each_time(self):
         fleet, pauses = Fleet(1), []
@@ -171,7 +171,7 @@ class TestStart:
         fleet = Fleet(2)
         one, two = fleet.started
         fleet.end(one, code)
-        assert two.told == [STOP, "SIGTERM"]
+        assert two.received == [STOP, "SIGTERM"]
         assert not fleet.supervisor.ended
         fleet.end(two, -15)
         assert fleet.supervisor.ended
@@ -192,7 +192,7 @@ class TestStart:
         fleet.end(fleet.started[2], STORE_UNREACHABLE)
         fleet.tick(1.0)
         assert fleet.numbers() == [1, 2, 2, 2]
-        assert one.told == []
+        assert one.received == []
 
 
 class TestReplacing:
@@ -220,9 +220,9 @@ class TestReplacing:
         [old] = fleet.ready()
         old.ran = 5
         fleet.tick()
-        assert old.told == []
+        assert old.received == []
         fleet.ready()
-        assert old.told == [RETIRE]
+        assert old.received == [RETIRE]
         fleet.end(old, 0)
         assert len(fleet.started) == 2
 
@@ -235,7 +235,7 @@ class TestReplacing:
             fleet.end(fleet.started[-1], 1)
             fleet.tick(pause)
         assert len(fleet.started) == 5
-        assert old.told == []
+        assert old.received == []
 
     def test_one_that_dies_just_when_it_was_ready_replaces_none(self):
         fleet = Fleet(1, bounds=Bounds(max_messages=5))
@@ -244,7 +244,7 @@ class TestReplacing:
         fleet.tick()
         fleet.started[1].ready, fleet.started[1].code = True, -9
         fleet.tick()
-        assert old.told == []
+        assert old.received == []
 
     def test_what_follows_one_that_is_quiet_is_quiet_too_until_an_operator_says_otherwise(self):
         fleet = Fleet(1, bounds=Bounds(max_messages=5))
@@ -252,18 +252,18 @@ class TestReplacing:
         old.ran, old.quiet = 5, True
         fleet.tick()
         new = fleet.started[1]
-        assert new.told == [b"quiet"], "before it serves"
+        assert new.received == [b"quiet"], "before it serves"
         fleet.ready(new)
         fleet.end(old, 0)
         fleet.end(new, -9)
         killed = fleet.started[2]
-        assert killed.told == [b"quiet"]
+        assert killed.received == [b"quiet"]
         fleet.ready(killed)
         killed.quiet = False
         fleet.tick()
         killed.ran = 5
         fleet.tick()
-        assert fleet.started[3].told == []
+        assert fleet.started[3].received == []
 
     def test_one_is_replaced_at_a_time(self):
         fleet = Fleet(3, bounds=Bounds(max_age=60))
@@ -310,12 +310,12 @@ class TestStandingStill:
         one, two = fleet.ready()
         one.letter = "T"
         fleet.stand_still(one, SILENCE - LOOK)
-        assert (one.told, fleet.numbers()) == ([], [1, 2])
+        assert (one.received, fleet.numbers()) == ([], [1, 2])
         fleet.tick(LOOK)
-        assert (one.told, two.told, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
+        assert (one.received, two.received, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
         assert "Process 1 (pid 100) has stood still for 10 s and is killed: stopped by a signal" in djqueue_log.text
         fleet.tick(60)
-        assert one.told == ["SIGKILL"], "it may take a while until it is gone"
+        assert one.received == ["SIGKILL"], "it may take a while until it is gone"
         fleet.end(one, -9)
         assert "Process 1 (pid 100) has ended: SIGKILL" in djqueue_log.text
         assert fleet.numbers() == [1, 2, 1]
@@ -338,7 +338,7 @@ class TestStandingStill:
             fleet.stand_still(one, SILENCE - LOOK)
             one.is_still = False
             fleet.tick(LOOK)
-        assert (one.told, fleet.numbers()) == ([], [1, 2])
+        assert (one.received, fleet.numbers()) == ([], [1, 2])
 
     def test_those_that_stand_still_again_and_again_are_started_less_and_less_often(self):
         fleet = Fleet(1)
@@ -358,7 +358,7 @@ class TestStandingStill:
             process.is_still = True
         for _ in range(int(SILENCE) - 1):
             fleet.tick(3600)
-        assert [process.told for process in fleet.started] == [[], []]
+        assert [process.received for process in fleet.started] == [[], []]
         for process in fleet.started:
             process.is_still = False
         fleet.tick(3600)
@@ -368,12 +368,12 @@ class TestStandingStill:
         fleet = Fleet()
         one, two = fleet.started
         fleet.stand_still(one, 600)
-        assert one.told == []
+        assert one.received == []
         one.letter = "T"
         fleet.stand_still(one, SILENCE - LOOK)
-        assert one.told == []
+        assert one.received == []
         fleet.tick(LOOK)
-        assert (one.told, two.told, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
+        assert (one.received, two.received, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
 
     def test_a_start_that_is_stopped_for_a_moment_is_left_alone(self):
         fleet = Fleet()
@@ -382,16 +382,16 @@ class TestStandingStill:
         for letter in ("T", "S", "T"):
             one.letter = letter
             fleet.stand_still(one, SILENCE - LOOK)
-        assert one.told == []
+        assert one.received == []
 
     def test_one_says_itself_how_long_a_step_may_take(self):
         fleet = Fleet(1)
         [one] = fleet.ready()
         one.limit = STARTS
         fleet.stand_still(one, STARTS - LOOK)
-        assert one.told == []
+        assert one.received == []
         fleet.tick(LOOK)
-        assert one.told == ["SIGKILL"]
+        assert one.received == ["SIGKILL"]
 
     def test_one_that_retires_and_stands_still_does_not_keep_its_place(self):
         fleet = Fleet(1, bounds=Bounds(max_messages=5))
@@ -400,7 +400,7 @@ class TestStandingStill:
         fleet.tick()
         fleet.ready()
         fleet.stand_still(old, SILENCE)
-        assert old.told == [RETIRE, "SIGKILL"]
+        assert old.received == [RETIRE, "SIGKILL"]
         assert fleet.numbers() == [1, 1]
         fleet.started[1].ran = 5
         fleet.tick()
@@ -412,7 +412,7 @@ class TestStandingStill:
         fleet.supervisor.stop()
         fleet.tick()
         fleet.stand_still(process, SILENCE + 1)
-        assert process.told == [STOP]
+        assert process.received == [STOP]
 
 
 class TestDuties:
@@ -519,11 +519,11 @@ class TestStops:
         fleet.supervisor.stop()
         fleet.tick()
         fleet.tick(5)
-        assert [process.told for process in fleet.started] == [[STOP], [STOP]]
+        assert [process.received for process in fleet.started] == [[STOP], [STOP]]
         fleet.supervisor.stop()
         fleet.supervisor.stop()
         fleet.tick()
-        assert [process.told for process in fleet.started] == [[STOP, NOW], [STOP, NOW]]
+        assert [process.received for process in fleet.started] == [[STOP, NOW], [STOP, NOW]]
 
     def test_those_too_that_retire_and_those_that_start(self):
         fleet = Fleet(2, bounds=Bounds(max_messages=5))
@@ -533,8 +533,8 @@ class TestStops:
         fleet.ready()
         fleet.supervisor.stop()
         fleet.tick()
-        assert one.told == [RETIRE, STOP]
-        assert [process.told for process in fleet.started[1:]] == [[STOP], [STOP], [STOP, "SIGTERM"]]
+        assert one.received == [RETIRE, STOP]
+        assert [process.received for process in fleet.started[1:]] == [[STOP], [STOP], [STOP, "SIGTERM"]]
 
     def test_what_ends_is_not_started_again_nor_logged(self, djqueue_log):
         fleet = Fleet(2)
@@ -571,9 +571,9 @@ class TestStops:
         fleet.supervisor.stop()
         fleet.tick()
         fleet.tick(GRACE + LATE - 1)
-        assert process.told == [STOP]
+        assert process.received == [STOP]
         fleet.tick(1)
-        assert process.told == [STOP, "SIGKILL"]
+        assert process.received == [STOP, "SIGKILL"]
 
     def test_at_a_second_stop_it_is_killed_sooner(self):
         fleet = Fleet(1)
@@ -582,7 +582,7 @@ class TestStops:
         fleet.supervisor.stop()
         fleet.tick()
         fleet.tick(LATE)
-        assert process.told == [STOP, NOW, "SIGKILL"]
+        assert process.received == [STOP, NOW, "SIGKILL"]
 
 
 class FakeConsumer:

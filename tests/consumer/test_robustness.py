@@ -22,11 +22,11 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.results import Progress
 from djqueue.running.settle import settle
 from djqueue.testing import eventually
-from tests.support.consumer import Release, away, claim_one, exit_code, message_for, only, run_one, serving
-from tests.support.fetcher import Bench
-from tests.support.notes import noted
+from tests.support.consumer import Release, claim_one, exit_code, message_for, only, run_one, serving, unreachable
+from tests.support.fetcher import FetcherHarness
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 releases = {}
 
 
@@ -166,7 +166,7 @@ def _with_note(queue, entry, note) -> Lease:
     return claim_one(queue)
 
 
-class Away:
+class Unreachable:
     """A queue out of reach, as far as the loops ask it."""
 
     alias = "away"
@@ -241,41 +241,41 @@ class TestOneStoreOfSeveral:
         reaped = []
         monkeypatch.setattr(queue, "reap", lambda limit, by: reaped.append(limit) or Reaped())
         with pytest.raises(ConnectionError):
-            Reaper([Away(), queue], lambda queue: 60.0).tick()
+            Reaper([Unreachable(), queue], lambda queue: 60.0).tick()
         assert len(reaped) == 1
 
     def test_the_heart_beats_for_the_others_and_soon_again(self, queue):
-        bench = Bench(queue)
+        harness = FetcherHarness(queue)
         work()
-        bench.fetcher.tick()
-        unreachable = Away()
-        bench.in_flight.take(unreachable, [Lease(message_for(queue, work.name), 1)], 0.0)
-        for held in bench.in_flight:
+        harness.fetcher.tick()
+        dead = Unreachable()
+        harness.in_flight.take(dead, [Lease(message_for(queue, work.name), 1)], 0.0)
+        for held in harness.in_flight:
             held.touched -= 30
-        heart = Heartbeat([unreachable, queue], bench.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
+        heart = Heartbeat([dead, queue], harness.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
         before = queue.now() - 0.01
         assert heart.guarded_tick() <= 0.1
-        [ours] = [held for held in bench.in_flight if held.queue is queue]
+        [ours] = [held for held in harness.in_flight if held.queue is queue]
         assert ours.touched > 0
         assert queue.peek("leased")[0].at >= before + 60
 
     def test_what_cannot_be_settled_holds_up_no_other_verb(self, queue, monkeypatch):
-        bench = Bench(queue)
+        harness = FetcherHarness(queue)
         work(1)
         explode(2)
-        bench.fetcher.tick()
+        harness.fetcher.tick()
         attempts = []
-        monkeypatch.setattr(queue, "complete", lambda leases, *facts: attempts.append(len(leases)) or away())
-        first, second = bench.begin(), bench.begin()
-        bench.finish(first, Verdict(Outcome.DONE))
-        bench.finish(second, Verdict(Outcome.FAILED, "boom"))
+        monkeypatch.setattr(queue, "complete", lambda leases, *facts: attempts.append(len(leases)) or unreachable())
+        first, second = harness.begin(), harness.begin()
+        harness.finish(first, Verdict(Outcome.DONE))
+        harness.finish(second, Verdict(Outcome.FAILED, "boom"))
         for _ in range(50):
-            bench.settler.tick()
+            harness.settler.tick()
         assert len(queue.failed) == 1
         assert attempts == [1]  # the next try comes when its pause is over
 
     def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
-        monkeypatch.setattr(queue, "complete", away)
+        monkeypatch.setattr(queue, "complete", unreachable)
         work()
         with serving(grace=1.0) as consumer:  # all of which it tries
             eventually(lambda: ran)
@@ -296,15 +296,15 @@ def test_nothing_ends_a_loop():
 
 @pytest.mark.backends("memory")
 def test_one_suspect_runs_at_a_time_whoever_claimed_it(queue):
-    bench = Bench(queue)
-    first, second = bench.in_flight.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
-    quarantine = Quarantine(bench.in_flight, [queue])
+    harness = FetcherHarness(queue)
+    first, second = harness.in_flight.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
+    quarantine = Quarantine(harness.in_flight, [queue])
     assert not (quarantine.admit(first) or quarantine.admit(second))
-    bench.in_flight.drop([first])
+    harness.in_flight.drop([first])
     assert quarantine.admit(second)
-    [third] = bench.in_flight.take(queue, [Lease(message_for(queue, work.name), 3)], 0.0)
+    [third] = harness.in_flight.take(queue, [Lease(message_for(queue, work.name), 3)], 0.0)
     assert quarantine.shuts_out(third) and not quarantine.admit(third)
-    bench.in_flight.drop([second])
+    harness.in_flight.drop([second])
     assert quarantine.admit(third)
 
 

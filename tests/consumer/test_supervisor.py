@@ -24,14 +24,14 @@ from djqueue.testing import eventually
 from djqueue.utils import tell
 from tests.support.backends import ACROSS
 from tests.support.consumer import Release, exit_code, serving
-from tests.support.fetcher import Bench
-from tests.support.notes import noted
+from tests.support.fetcher import FetcherHarness
+from tests.support.notes import cleared_per_test
 
 MEMORY = pytest.mark.backends("memory")
 EVERY = pytest.mark.backends(*ACROSS)
 dies = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-ran, actions = noted([]), []
-release, seen = noted(Release()), threading.Event()
+ran, actions = cleared_per_test([]), []
+release, seen = cleared_per_test(Release()), threading.Event()
 
 
 @queue_command
@@ -136,15 +136,15 @@ class TestDeaths:
         assert stats.done == len(ran)
 
     def test_the_lease_of_what_a_worker_died_with_is_not_extended(self, queue):
-        bench = Bench(queue)
+        harness = FetcherHarness(queue)
         work.enqueue_many([(number,) for number in range(2)])
-        bench.fetcher.tick()
-        dead, alive = bench.begin(), bench.begin()
+        harness.fetcher.tick()
+        dead, alive = harness.begin(), harness.begin()
         dead.worker, alive.worker = threading.Thread(), threading.current_thread()
         for held in (dead, alive):
             held.touched -= 30
         before = dead.touched
-        Heartbeat([queue], bench.in_flight, lambda queue: 60.0).tick()
+        Heartbeat([queue], harness.in_flight, lambda queue: 60.0).tick()
         assert dead.touched == before
         assert alive.touched > before
 

@@ -10,15 +10,15 @@ from djqueue.consumer.fetcher import Quarantine
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from tests.support.backends import FULL
-from tests.support.consumer import Release, heard, message_for, serving
-from tests.support.fetcher import ticked
-from tests.support.notes import noted
+from tests.support.consumer import Release, message_for, recorded_signals, serving
+from tests.support.fetcher import claimed_once
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
-ran = noted([])
-once = noted(set())
-release = noted(Release())
+ran = cleared_per_test([])
+once = cleared_per_test(set())
+release = cleared_per_test(Release())
 
 
 def by_user(user, *_):
@@ -76,8 +76,8 @@ def numbers(user=1):
 class TestRuns:
     def test_a_run_is_one_unit_for_one_worker_in_order(self, queue):
         work.enqueue_many([(1, number) for number in range(20)])
-        bench = ticked(queue)
-        assert (bench.pool.waiting, len(bench.in_flight)) == (1, 20)
+        harness = claimed_once(queue)
+        assert (harness.pool.waiting, len(harness.in_flight)) == (1, 20)
 
     def test_sq1_a_shard_runs_in_order_whatever_the_number_of_threads(self, queue):
         wait_for_release.enqueue_many([(user, number) for number in range(40) for user in (1, 2, 3)])
@@ -112,14 +112,14 @@ class TestRuns:
     def test_un_laned_work_beside_it_stays_one_unit_each(self, queue):
         work.enqueue_many([(1, number) for number in range(5)])
         plain.enqueue_many([(number,) for number in range(5)])
-        bench = ticked(queue, threads=8)
-        assert (bench.pool.waiting, len(bench.in_flight)) == (6, 10)
+        harness = claimed_once(queue, threads=8)
+        assert (harness.pool.waiting, len(harness.in_flight)) == (6, 10)
 
 
 class TestFailures:
     def test_what_comes_back_to_its_shard_takes_the_rest_with_it(self, queue):
         stumble.enqueue_many([(1, number) for number in range(6)])
-        with heard("released") as told:
+        with recorded_signals("released") as told:
             assert Consumer(periodic=False, threads=4).run(limit=7) == 0
         assert numbers() == [0, 1, 2, 2, 3, 4, 5]
         assert [attempt for _, _, attempt, _ in ran] == [1, 1, 1, 2, 1, 1, 1]  # what was handed back counts as nothing
@@ -127,7 +127,7 @@ class TestFailures:
 
     def test_skip_goes_on_without_it(self, queue):
         stumble_and_go_on.enqueue_many([(1, number) for number in range(5)])
-        with heard("released") as told:
+        with recorded_signals("released") as told:
             assert Consumer(periodic=False, threads=2).run(limit=6) == 0
         assert numbers() == [0, 1, 2, 3, 4, 2]
         assert told == []
@@ -135,7 +135,7 @@ class TestFailures:
     def test_a_paused_shard_goes_on_where_it_stopped(self, queue):
         pause.enqueue_many([(1, number) for number in (1, 2, 3)])
         pause.enqueue_many([(2, 1)])
-        with heard("paused") as told, serving(threads=2) as consumer:
+        with recorded_signals("paused") as told, serving(threads=2) as consumer:
             eventually(lambda: told)
             eventually(lambda: numbers(2) == [1])
             assert consumer.end() == 0
@@ -150,7 +150,7 @@ class TestFailures:
         monkeypatch.setattr(
             queue, "touch", lambda leases, lease: touch([one for one in leases if one.entry.id != first.id], lease)
         )
-        with serving(threads=1, lease=0.5, limit=3) as consumer, heard("released") as told:
+        with serving(threads=1, lease=0.5, limit=3) as consumer, recorded_signals("released") as told:
             release.await_waiting(1)
             eventually(lambda: f"The lease of message {first.id} is lost" in caplog.text)
             release.set()
@@ -218,7 +218,7 @@ class TestSuspects:
         met, await_ = threading.Event(), Quarantine.await_
         monkeypatch.setattr(Quarantine, "await_", lambda self, fetcher: (await_(self, fetcher), met.set())[0])
         wait_for_release.enqueue_many([(1, number) for number in range(3)])
-        with serving(threads=2, limit=4) as consumer, heard("released") as told:
+        with serving(threads=2, limit=4) as consumer, recorded_signals("released") as told:
             release.await_waiting(1)
             queue.put([replace(message_for(queue, plain.name, 9), lost=1)])
             assert met.wait(30)

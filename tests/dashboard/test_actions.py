@@ -15,7 +15,7 @@ from djqueue.running import consumers
 from djqueue.running.pauses import QUEUE
 from djqueue.running.shared import shared_stores
 from tests.dashboard.calls import failed, heartbeat, send_receipt, transfer, value
-from tests.dashboard.conftest import ROOT, log_in
+from tests.dashboard.conftest import ROOT, log_in, messages_shown
 from tests.support.consumer import fail_at_the_third_cancel
 from tests.support.markup import faults
 
@@ -30,12 +30,7 @@ def post(browser, **fields) -> str:
     if page.status_code == 200:
         page = browser.post(ACT, form_in(page))
     assert (page.status_code, page["Location"]) == (302, f"{ROOT}queues/"), page
-    return told(browser)
-
-
-def told(browser) -> str:
-    text = browser.get(f"{ROOT}schedules/").content.decode()
-    return " ".join(re.findall(r'<li class="(?:success|info|warning|error)">(.*?)</li>', text))
+    return messages_shown(browser)
 
 
 def form_in(page) -> dict[str, list[str]]:
@@ -95,7 +90,7 @@ def test_removing_asks_first(queue, superuser):
     form = form_in(page)
     superuser.post(ACT, form)
     superuser.post(ACT, form)
-    assert "That was done already." in told(superuser)
+    assert "That was done already." in messages_shown(superuser)
     assert [state_of(id) for id in ids] == [None, None, READY] and logged() == ["2 messages removed."]
 
 

@@ -12,7 +12,7 @@ from djqueue.decorators import periodic_command
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.envelope import Envelope
 from tests.dashboard.calls import send_receipt, transfer
-from tests.dashboard.conftest import ROOT, log_in
+from tests.dashboard.conftest import ROOT, log_in, messages_shown
 from tests.support.consumer import only
 
 pytestmark = pytest.mark.backends("memory", database=True)
@@ -75,11 +75,6 @@ def errors_of(page) -> list[str]:
     return [unescape(one) for one in found]
 
 
-def told(browser) -> str:
-    text = browser.get(ROOT + "schedules/").content.decode()
-    return unescape(" ".join(re.findall(r'<li class="(?:success|info|warning|error)">(.*?)</li>', text)))
-
-
 @STORES
 def test_one_is_added_changed_and_removed(queue, superuser):
     given = {"name": "nightly report", "command": send_receipt.name, "arguments": '["ann@example.com", 2]', **DAILY}
@@ -120,7 +115,7 @@ def test_a_second_click_does_nothing_more(queue, superuser, hourly):
     form = fields_of(superuser, "hourly") | {"when": "60"}
     superuser.post(f"{EDIT}?name=hourly", form)
     superuser.post(f"{EDIT}?name=hourly", form)
-    assert "That was done already." in told(superuser) and len(operations.actions()) == 1
+    assert "That was done already." in messages_shown(superuser) and len(operations.actions()) == 1
 
 
 @pytest.mark.parametrize(
@@ -158,11 +153,11 @@ def test_one_that_is_declared_in_the_code_is_not_changed(queue, superuser):
         page = superuser.get(ROOT + "schedules/").content.decode()
         assert "declared in the code" in page and "edit/?name" not in page and "UTC" in page
         assert superuser.get(EDIT, {"name": nightly.name})["Location"] == ROOT + "schedules/"
-        assert "is declared in the code: change or remove it there" in told(superuser)
+        assert "is declared in the code: change or remove it there" in messages_shown(superuser)
         [error] = errors_of(save(superuser, name=nightly.name, command=transfer.name, arguments='["a"]', when="60"))
         assert "is declared in the code" in error
     superuser.get(EDIT, {"name": "gone"})
-    assert "There is no schedule 'gone'" in told(superuser)
+    assert "There is no schedule &#x27;gone&#x27;" in messages_shown(superuser)
 
 
 def test_arguments_are_shown_to_those_who_may_see_them(queue, superuser, hourly):

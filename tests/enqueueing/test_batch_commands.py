@@ -32,8 +32,8 @@ from djqueue.decorators import queue_command
 from djqueue.flow import limits
 from djqueue.testing import eventually, memory_queues, run_due
 from tests.support.backends import FULL
-from tests.support.consumer import Release, heard, message_for, only, run_one, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, message_for, only, recorded_signals, run_one, serving
+from tests.support.notes import cleared_per_test
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -43,7 +43,7 @@ MEMORY = pytest.mark.backends("memory")
 
 MEGABYTE = "x" * 1_000_000
 
-told = noted([])
+told = cleared_per_test([])
 lives = []
 releases = {}
 lock = threading.Lock()
@@ -430,7 +430,7 @@ class TestLife:
         assert batches() == [[1, 2], [3]]
 
     def test_what_create_raises_fails_the_batch(self, queue):
-        with heard("failed") as failed:
+        with recorded_signals("failed") as failed:
             Unruly.enqueue(1, 2)
             assert Consumer(periodic=False, threads=1).run(limit=2) == 0
         assert ["no connection" in about["reason"] for _, about in failed] == [True, True]
@@ -478,7 +478,7 @@ class TestOthers:
         Lingering.enqueue(*[Notice(user, number) for number in range(8) for user in (0, 1, 2)])
         signals.completed.connect(refill)
         try:
-            with heard("completed"), serving(threads=2) as consumer:
+            with recorded_signals("completed"), serving(threads=2) as consumer:
                 eventually(lambda: all(len(of_user(user)) > 20 for user in (0, 1, 2)))
                 assert consumer.end() == 0
         finally:

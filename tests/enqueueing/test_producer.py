@@ -17,10 +17,10 @@ from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge, NotSupported
 from djqueue.messages.envelope import new_id
 from tests.app.models import Thing
-from tests.support.consumer import claim_one, heard, run_one
-from tests.support.notes import noted
+from tests.support.consumer import claim_one, recorded_signals, run_one
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command
@@ -50,7 +50,7 @@ def put_sizes(queue, monkeypatch):
 
 class TestVerbs:
     def test_dj1_a_call_enqueues_one_message_and_runs_nothing(self, queue):
-        with heard("enqueued") as told:
+        with recorded_signals("enqueued") as told:
             handle = note(1, 2, word="x")
         assert (ran, len(queue)) == ([], 1)
         assert (handle.command, handle.queue_name) == (f"{__name__}.note", "default")
@@ -182,7 +182,7 @@ class TestRefusals:
 
     def test_one_with_a_guard_is_told_once(self, queue):
         guard = OnceGuard("tick", 60)
-        with heard("enqueued") as told:
+        with recorded_signals("enqueued") as told:
             assert [producer.send_once(note, Call(), note.policy, guard, new_id()) for _ in range(2)] == [True, False]
         assert (len(told), len(queue)) == (1, 1)
 

@@ -13,12 +13,12 @@ from djqueue.messages.metadata import clear_metadata_producer_consumers
 from djqueue.policies.outcomes import Outcome
 from tests.support.backends import ON_SQS, WITH_SQS
 from tests.support.consumer import message_for, run_one, serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 from tests.support.processes import until
 
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 MEMORY_AND_SQS = pytest.mark.backends("memory", *ON_SQS)
-ran = noted([])
+ran = cleared_per_test([])
 tenant: contextvars.ContextVar = contextvars.ContextVar("tenant", default="nobody")
 
 

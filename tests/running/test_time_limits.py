@@ -16,15 +16,15 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.running.context import CurrentMessage
 from djqueue.testing import eventually
 from tests.support.backends import ACROSS, WITH_SQS
-from tests.support.consumer import Release, can_look, exit_code, heard, run_one, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, can_look, exit_code, recorded_signals, run_one, serving
+from tests.support.notes import cleared_per_test
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
 LIMIT = 0.1
 releases: dict[str, Release] = {}
-seen = noted([])
+seen = cleared_per_test([])
 
 
 @queue_command(time_limit=LIMIT)
@@ -244,7 +244,7 @@ class TestRemaining:
 class TestStuck:
     def test_its_message_is_taken_from_it_and_the_others_go_on(self, queue, release):
         handle = hang("release")
-        with heard("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
+        with recorded_signals("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
             release.await_waiting(1)
             quick.enqueue_many([(number,) for number in range(10)])
             entry = eventually(lambda: queue.failed.find(handle.id)).entry
@@ -263,7 +263,7 @@ class TestStuck:
     @pytest.mark.parametrize("command", [hang, hang_and_fail], ids=["returns", "raises"])
     def test_its_late_return_changes_nothing(self, queue, release, command):
         handle = command.using(result_ttl=60).enqueue("release")
-        with heard("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
+        with recorded_signals("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
             eventually(lambda: handle.status == "failed")
             before = queue.failed.find(handle.id).entry
             release.set()
@@ -338,7 +338,7 @@ def test_df22_a_job_of_three_leases_runs_once(queue, release):
     """Two consumers: the other one would take it if its lease ran out."""
     handle, lease = hold("release"), 1.0 if can_look(queue) else 2.0  # SQS leases by whole seconds
     with (
-        heard("completed", "lease_lost") as told,
+        recorded_signals("completed", "lease_lost") as told,
         serving(threads=1, lease=lease) as one,
         serving(threads=1, lease=lease) as other,
     ):
@@ -370,7 +370,7 @@ class TestOwnLease:
 
     def test_df22_one_with_a_shorter_lease_is_extended_as_often_as_that_needs(self, queue, release):
         hold_short("release")
-        with heard("lease_lost", "started") as told, serving(threads=1, lease=8.0) as consumer:
+        with recorded_signals("lease_lost", "started") as told, serving(threads=1, lease=8.0) as consumer:
             release.await_waiting(1)
             began = queue.now()
             while queue.now() < began + 2.5:

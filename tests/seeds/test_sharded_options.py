@@ -18,14 +18,14 @@ from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
 from tests.support.backends import FULL
 from tests.support.consumer import claim_one, serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 LATE = 0.2
 """Seconds after its due moment in which what was put off must have begun."""
 STORES = pytest.mark.backends("memory", "sqlite", "redis", "postgres")
 
 pytestmark = pytest.mark.usefixtures("no_periodic_commands")
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command

@@ -18,7 +18,7 @@ from djqueue.testing import eventually, together
 from djqueue.testing.contract.lane_steps import fill
 from djqueue.testing.contract.steps import claim, entry, put
 from djqueue.testing.patience import PATIENCE
-from tests.support.database import again, rolled_back
+from tests.support.database import as_another_process, rolled_back
 
 pytestmark = pytest.mark.backends("postgres")
 
@@ -132,7 +132,7 @@ def test_what_was_put_before_anybody_listened_is_found(queue):
 
     def consume():
         assert is_put.wait(PATIENCE)
-        with waiting(again(queue)) as answers:
+        with waiting(as_another_process(queue)) as answers:
             assert answers == []
             put_it.set()
         return answers
@@ -227,12 +227,12 @@ def test_what_others_settle_opens_lanes_for_those_who_wait(queue, notified_queue
     fill(queue, "a", "1", "2")
     lease = claim(queue)
     with waiting(queue) as answers:
-        again(queue).complete(lease)
+        as_another_process(queue).complete(lease)
     assert (answers, set(notified_queues())) == ([True], {queue.name})
 
 
 def test_without_the_option_nobody_listens_or_notifies(queue, notified_queues):
-    silent = again(queue, notify=False)
+    silent = as_another_process(queue, notify=False)
     assert not silent.notifies
     assert silent.wait_for_work(0.01) is False
     assert rows(LISTENERS) == []
@@ -245,14 +245,14 @@ def test_without_the_option_nobody_listens_or_notifies(queue, notified_queues):
 @pytest.mark.parametrize("notify", ["nowhere", 5, []])
 def test_the_option_is_a_switch_or_an_alias(queue, notify):
     with pytest.raises(InvalidQueueError, match=r"OPTIONS\['NOTIFY'\] is .*: give True, False, or an alias"):
-        again(queue, notify=notify)
+        as_another_process(queue, notify=notify)
 
 
 @pytest.mark.backends("postgres", database=True)
 def test_the_option_is_checked(queue):
-    assert again(queue, notify="postgres").check() == again(queue, notify=True).check() == []
+    assert as_another_process(queue, notify="postgres").check() == as_another_process(queue, notify=True).check() == []
     assert [message.id for message in DatabaseQueue("one", "default", notify=True).check()][-1:] == ["djqueue.W207"]
-    assert [message.id for message in again(queue, notify="default").check()] == ["djqueue.W207"]
+    assert [message.id for message in as_another_process(queue, notify="default").check()] == ["djqueue.W207"]
     assert not DatabaseQueue("one", "default", notify=True).notifies
 
 
@@ -300,7 +300,7 @@ def test_behind_a_pooler_of_transactions_puts_go_on_whose_prepared_statement_is_
 
 @pytest.mark.server("pgbouncer")
 def test_behind_a_pooler_the_process_may_listen_beside_it(pooler, queue):
-    queue = again(queue, notify="direct")
+    queue = as_another_process(queue, notify="direct")
     with waiting(queue) as answers:
         queue.put([entry()])
     assert (answers, queue.notifies) == ([True], True)

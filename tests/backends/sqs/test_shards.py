@@ -13,7 +13,7 @@ from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.testing.contract.steps import claim, entry, names, put, with_counts
 from djqueue.testing.patience import eventually
 from tests.backends.sqs.support import counts
-from tests.support.consumer import heard, serving
+from tests.support.consumer import recorded_signals, serving
 
 ORDERED = Gate(ordered=True, max_run=32).written()
 ALONE = Gate(ordered=True).written()
@@ -166,7 +166,7 @@ def default_queue(backend, settings):
 def test_a_consumer_keeps_each_shard_in_order_through_retries(default_queue):
     for number in range(8):
         move.enqueue_many([(shard, number) for shard in "abc"])
-    with heard("completed", "failed") as told, serving(threads=4):
+    with recorded_signals("completed", "failed") as told, serving(threads=4):
         eventually(lambda: len(told) == 24, 60)
     assert {name for name, _ in told} == {"completed"}
     assert {shard: [number for one, number in ran if one == shard] for shard in "abc"} == dict.fromkeys(
