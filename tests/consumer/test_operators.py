@@ -21,6 +21,7 @@ from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.testing import eventually
 from djqueue.utils import clock as boot_clock
+from tests.support.backends import config_at
 from tests.support.clock import Clock
 from tests.support.consumer import only, recorded_signals, serving
 from tests.support.fetcher import FetcherHarness
@@ -440,7 +441,7 @@ def store_on_another_server(private_server, settings, monkeypatch):
     """The server with the facts of the queue "mail"; both queues are on another."""
     monkeypatch.setattr(operators, "FIRST_ANSWER", 0.5)
     server, facts = private_server("redis"), private_server("redis")
-    queue = {"CLASS": "djqueue.backends.redis_backend.RedisBlockingQueue", "CONNECTION": server.url}
+    queue = config_at(server.url)
     store = {"CLASS": "djqueue.backends.redis.store.RedisStore", "CONNECTION": f"{facts.url}?socket_timeout=0.5"}
     settings.QUEUES = {"default": queue, "mail": queue | {"STORE": store}}
     work.using(queue_name="mail")(1)

@@ -10,6 +10,7 @@ from djqueue import crontab, periodic_command, queue_command, queues, schedules
 from djqueue.consumer.scheduler import LONGEST_PAUSE, Scheduler
 from djqueue.registry import registry
 from djqueue.testing import eventually, together
+from tests.support.backends import config_at
 from tests.support.consumer import only, run_one, serving, unreachable
 from tests.support.notes import cleared_per_test
 
@@ -382,8 +383,7 @@ def redis(private_server, settings):
     A schedule that was made at run time has the scheduler tick each second.
     """
     server = private_server("redis")
-    path = "djqueue.backends.redis_backend.RedisBlockingQueue"
-    settings.QUEUES = {"default": {"CLASS": path, "CONNECTION": server.url}}
+    settings.QUEUES = {"default": config_at(server.url)}
     schedules.add("rare", rare, crontab=crontab(**RARELY))
     yield server
     queues["default"].close()

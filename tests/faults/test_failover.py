@@ -11,9 +11,10 @@ import redis
 
 from djqueue.exceptions import StoreUnreachable
 from tests.faults.commands import work
-from tests.faults.conftest import APPS, show
+from tests.faults.conftest import APPS
 from tests.faults.processes import Consumers, at_rest, full, ids_of
 from tests.support import servers
+from tests.support.backends import config_at
 from tests.support.processes import until
 from tests.support.slots import moving, node_of, slot_of
 
@@ -27,19 +28,14 @@ QUICK = ("--cluster-node-timeout", "1500")
 @pytest.fixture
 def consumer_at(make_site, settings):
     """A consumer of a queue at an address; a test's own process knows the same queue."""
-    sites = []
 
     def start(url: str) -> Consumers:
-        path = "djqueue.backends.redis_backend.RedisBlockingQueue"
-        settings.QUEUES = {"default": {"CLASS": path, "CONNECTION": url}}
-        sites.append(make_site(settings.QUEUES, INSTALLED_APPS=APPS))
-        consumers = Consumers(sites[-1])
+        settings.QUEUES = {"default": config_at(url)}
+        consumers = Consumers(make_site(settings.QUEUES, INSTALLED_APPS=APPS))
         consumers.start("-t", THREADS, "--lease", 4)
         return consumers
 
-    yield start
-    for site in sites:
-        show(site)
+    return start
 
 
 def send(count: int) -> set[str]:

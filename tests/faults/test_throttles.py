@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from djqueue import queues
-from tests.faults.conftest import APPS, show
+from tests.faults.conftest import APPS, aliases_of
 from tests.faults.processes import full
 from tests.support.processes import until
 
@@ -24,19 +24,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.backends("redis", "postgres", "redis
 @pytest.fixture
 def throttled_site(backend, make_site, settings):
     """Have queues with throttles, here and in processes that take from them: (alias, settings of its throttle), …"""
-    sites = []
 
     def make(**throttles):
-        settings.QUEUES = {
-            alias: {**backend.config(alias), "THROTTLE": throttle} for alias, throttle in throttles.items()
-        }
-        apps = [*APPS, "tests.faults.throttles"]
-        sites.append(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
-        return sites[-1]
+        settings.QUEUES = {alias: {**backend.config(alias), "THROTTLE": one} for alias, one in throttles.items()}
+        return make_site(settings.QUEUES, aliases_of(backend), INSTALLED_APPS=[*APPS, "tests.faults.throttles"])
 
-    yield make
-    for site in sites:
-        show(site)
+    return make
 
 
 def started(site, *aliases, **switches):
