@@ -17,6 +17,8 @@ from tests.support.processes import Process, Site, until
 PATIENCE = 300.0 if FULL else 60.0
 UP = "; queues: "
 """What a consumer says once it is about to begin."""
+STUCK = 70
+"""What a consumer ends with that cannot go on, so that its supervisor starts another."""
 
 
 def full(small: int, large: int) -> int:

@@ -8,14 +8,13 @@ from django.db import connections, transaction
 
 from djqueue import queues
 from tests.app.models import Thing
-from tests.faults.processes import PATIENCE, at_rest, ids_of, reasons, supervise
+from tests.faults.processes import PATIENCE, STUCK, at_rest, ids_of, reasons, supervise
 from tests.faults.row_locks.commands import ask, change_row
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends("postgres")]
 OWN_APPS = ["tests.faults.row_locks"]
 OWN_SETTINGS = {"QUEUE_TIME_LIMIT_GRACE": 1}
 ARGS = ("-t", 2, "--coroutines", 50, "--lease", 4)
-STUCK = 70
 
 
 @contextmanager

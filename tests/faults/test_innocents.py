@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections import Counter
 from functools import partial
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import die_by_exit, work
-from tests.faults.processes import at_rest, full, reasons, seeded, supervise
+from tests.faults.processes import at_rest, full, ids_of, reasons, seeded, supervise
 from tests.faults.stores import STORES
 from tests.faults.witness.commands import start_once
 from tests.support.processes import until
@@ -41,7 +40,7 @@ def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(co
     assert {id: why for id, why in told.items() if id not in guilty} == {}
     assert told.keys() == guilty
     assert (stats.done, stats.failed) == (len(innocent), len(guilty))
-    starts = Counter(event.id for event in consumers.ledger.of("start", guilty))
+    starts = consumers.ledger.starts(guilty)
     assert starts.keys() == guilty
     assert all(WHY.fullmatch(why) for why in told.values())
     counted = {id: int(WHY.fullmatch(why)[1]) for id, why in told.items()}
@@ -105,4 +104,4 @@ def go_on(ids, chance):
 def feed(ids, chance):
     if queues["default"].stats().ready < BACKLOG:
         sent = work.enqueue_many([(chance.uniform(0, 30),) for _ in range(BACKLOG)])
-        ids += [result.id for result in sent]
+        ids += ids_of(sent)

@@ -14,6 +14,7 @@ from tests.faults.commands import hold, hold_the_gil_once, keep, work
 from tests.faults.processes import assert_done, ids_of, seeded
 from tests.faults.stores import STORES
 from tests.support.processes import until
+from tests.support.server_process import status_of
 
 pytestmark = pytest.mark.slow
 OWN_APPS = ["tests.faults.roster"]
@@ -42,7 +43,7 @@ def load(ids):
 
 def busy(consumers):
     """The processes of the consumer that run something; a suspect runs in one of its own."""
-    serving = {event.pid for event in consumers.ledger.of("ready")}
+    serving = consumers.ledger.pids("ready")
     return [event.pid for event in consumers.ledger.running() if event.pid in serving and not is_gone(event.pid)]
 
 
@@ -51,7 +52,7 @@ def is_gone(pid):
 
 
 def all_gone(consumers):
-    pids = {event.pid for event in consumers.ledger.of("ready")}
+    pids = consumers.ledger.pids("ready")
     until(lambda: all(map(is_gone, pids)), PATIENCE)
 
 
@@ -236,7 +237,7 @@ HANDED_OVER = 10.0
 def stop(pid):
     """Stop a process, and see that it is."""
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    until(lambda: status_of(pid)["State"][0] == "T")
 
 
 def hang_main_thread(pid):
