@@ -4,6 +4,7 @@ import os
 import random
 import sys
 import time
+import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import inf
@@ -115,6 +116,11 @@ def supervise(consumers: Consumers, over: Callable[[], object], *args, timeout: 
         if popen.poll() is None:
             return codes
         codes.append(consumers.members.pop().wait())
+
+
+def tick_id(source: str, moment: str) -> str:
+    """The id of the message for a tick: of which command or schedule, at which moment."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{source}:{moment}").hex
 
 
 def reasons() -> dict[str, str]:

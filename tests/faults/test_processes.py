@@ -2,7 +2,6 @@
 
 import os
 import signal
-import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, hold_the_gil_once, keep, work
-from tests.faults.processes import assert_done, ids_of, seeded
+from tests.faults.processes import assert_done, ids_of, seeded, tick_id
 from tests.faults.stores import STORES
 from tests.support.processes import until
 from tests.support.server_process import status_of
@@ -194,13 +193,9 @@ def assert_ticked_once(consumers, others=()):
     """All that ran, beside these others, are ticks of the schedule, and each ran once."""
     now, ends = int(queues["default"].now()), [event.id for event in consumers.ledger.of("end")]
     ends = [id for id in ends if id not in others]
-    known = {tick_id(moment) for moment in range(now - 300, now + 1)}
+    moments = [datetime.fromtimestamp(second, UTC) for second in range(now - 300, now + 1)]
+    known = {tick_id("tests.faults.roster.commands.tick", f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}") for moment in moments}
     assert len(ends) == len(set(ends)) and set(ends) <= known
-
-
-def tick_id(moment):
-    when = datetime.fromtimestamp(moment, UTC)
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:tests.faults.roster.commands.tick:{when:%Y-%m-%dT%H:%M:%S.%fZ}").hex
 
 
 @ONE_IS_ENOUGH
