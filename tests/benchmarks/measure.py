@@ -6,7 +6,6 @@ import os
 import resource
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -62,10 +61,8 @@ def server_pid(queue) -> int | None:
 
 
 def cpu_of(pid: int | str | None) -> float:
-    """Microseconds of processor that a process has taken so far; 0 of none, and of one that has ended."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1000
-    return 0.0
+    """Microseconds of processor that a process has taken so far; 0 if there is none."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1000 if pid else 0.0
 
 
 # ---- Figures

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from unittest import mock
@@ -54,7 +54,13 @@ def server_cpu(queue) -> float:
     parent = _stat(pid)[1]
     ticks = sum(map(int, _stat(parent)[13:15])) / os.sysconf("SC_CLK_TCK")
     living = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return ticks * 1e6 + sum(map(cpu_of, living))
+    return ticks * 1e6 + sum(map(_cpu_of, living))
+
+
+def _cpu_of(pid: str) -> float:
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+        return cpu_of(pid)
+    return 0.0
 
 
 def _stat(pid: int | str) -> list[str]:

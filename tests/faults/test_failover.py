@@ -42,7 +42,7 @@ def send(count: int) -> set[str]:
     return set(ids_of(work.enqueue_many([(MILLISECONDS,)] * count)))
 
 
-def tried() -> str | None:
+def sent_if_accepted() -> str | None:
     """The id of one more message, if it is accepted."""
     try:
         return work(MILLISECONDS).id
@@ -57,15 +57,15 @@ def replicated(primary: servers.Redis) -> None:
         until(lambda: client.wait(1, 1000))
 
 
-def hard_times(consumers: Consumers, primary: servers.Redis) -> None:
+def lose_primary(consumers: Consumers, primary: servers.Redis) -> None:
     """The primary dies in the middle of the work; what had arrived at its replica is run, and what comes later too."""
     safe = send(full(300, 3000))
     consumers.ledger.wait("end", 50)
     replicated(primary)
     unknown = send(20)
     primary.kill9()
-    assert tried() is None
-    later = {until(tried, 60), *send(full(100, 1000))}
+    assert sent_if_accepted() is None
+    later = {until(sent_if_accepted, 60), *send(full(100, 1000))}
     consumers.ledger.wait_all("end", safe | later)
     at_rest()
     found = consumers.ledger.check(safe | later, unknown)
@@ -77,7 +77,7 @@ def hard_times(consumers: Consumers, primary: servers.Redis) -> None:
 def test_a_consumer_goes_on_with_the_primary_that_sentinels_choose(private_server, consumer_at):
     server = private_server("sentinel-quick")
     consumers = consumer_at(server.url)
-    hard_times(consumers, server.primary)
+    lose_primary(consumers, server.primary)
     server.primary.start()  # and comes back as a replica
     until(lambda: server.primary.has_role("slave"), 60)
     consumers.ledger.wait_all("end", send(20))
@@ -89,7 +89,7 @@ def test_a_consumer_goes_on_with_the_replica_that_a_cluster_promotes(private_ser
     primary = node_of(server, slot_of("default"))
     server.add_replica(primary)
     consumers = consumer_at(server.url)
-    hard_times(consumers, primary)
+    lose_primary(consumers, primary)
     primary.start()
     until(lambda: primary.has_role("slave"), 60)
     consumers.ledger.wait_all("end", send(20))
@@ -107,7 +107,7 @@ def test_a_consumer_follows_a_slot_that_moves_to_another_node(private_server, co
         began = len(consumers.ledger.of("start"))
         time.sleep(full(1, 5))
         assert len(consumers.ledger.of("start")) <= began + AHEAD
-    ids.add(until(tried))
+    ids.add(until(sent_if_accepted))
     ids |= send(100)
     consumers.ledger.wait_all("end", ids)
     stats, found = at_rest(), consumers.ledger.check(ids)

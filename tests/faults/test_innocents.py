@@ -82,7 +82,7 @@ def test_consumers_killed_again_and_again_cost_no_message(consumers):
     while True:
         end = ledger.now() + SECONDS
         while ledger.now() < end:
-            go_on(ids, chance)
+            work_for_a_while(ids, chance)
             consumers.kill_busy(chance)
             consumers.start(*args)
             kills += 1
@@ -95,13 +95,13 @@ def test_consumers_killed_again_and_again_cost_no_message(consumers):
     assert stats.done == len(ids)
 
 
-def go_on(ids, chance):
+def work_for_a_while(ids, chance):
     """Let the consumers work for a while with always enough to do, so that none is killed at its first message."""
     end = ledger.now() + BETWEEN
-    until(lambda: feed(ids, chance) or ledger.now() > end, pause=0.05)
+    until(lambda: keep_filled(ids, chance) or ledger.now() > end, pause=0.05)
 
 
-def feed(ids, chance):
+def keep_filled(ids, chance):
     if queues["default"].stats().ready < BACKLOG:
         sent = work.enqueue_many([(chance.uniform(0, 30),) for _ in range(BACKLOG)])
         ids += ids_of(sent)

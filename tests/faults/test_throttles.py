@@ -32,7 +32,7 @@ def throttled_site(backend, make_site, settings):
     return make
 
 
-def started(site, *aliases, **switches):
+def start_processes(site, *aliases, **switches):
     """A process for each alias, once all of them are about to take."""
     words = [f"--{name}={value}" for name, value in switches.items()]
     processes = [site.start("take_items", alias, *words) for alias in aliases]
@@ -41,7 +41,7 @@ def started(site, *aliases, **switches):
     return processes
 
 
-def stopped(processes) -> list[tuple[float, int]]:
+def stop_processes(processes) -> list[tuple[float, int]]:
     """What they took, in the order of the moments at which they did."""
     for process in processes:
         process.term()
@@ -75,10 +75,10 @@ def polled(throttle, count) -> int:
     """How many items so many processes have in so many windows."""
     site = throttle(default={"limit": LIMIT, "window": WINDOW})
     queue = queues["default"]
-    processes = started(site, *["default"] * count)
+    processes = start_processes(site, *["default"] * count)
     queue.push_many(range(LIMIT * (WINDOWS + 4)))
     await_time(queue, WINDOW * (WINDOWS + 1))
-    taken = stopped(processes)
+    taken = stop_processes(processes)
     items, first = [item for _, item in taken], taken[0][0]
     in_time = sum(moment < first + WINDOW * WINDOWS for moment, _ in taken)
     print(f"{count} processes: {in_time} of {LIMIT * WINDOWS}, nearest {nearest(taken, LIMIT):.6f} s")
@@ -91,10 +91,10 @@ def polled(throttle, count) -> int:
 def test_tq5_spacing_is_that_of_all_processes(throttled_site):
     site = throttled_site(default={"limit": 10, "window": 1, "moderate": True})
     queue = queues["default"]
-    processes = started(site, *["default"] * 4)
+    processes = start_processes(site, *["default"] * 4)
     queue.push_many(range(100))
     await_time(queue, 2)
-    taken = stopped(processes)
+    taken = stop_processes(processes)
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(taken)]
     print(f"{len(taken)} items, gaps {min(gaps):.6f} to {max(gaps):.6f} s")
     assert min(gaps) >= 0.1 - ROUNDED
@@ -104,11 +104,11 @@ def test_tq5_spacing_is_that_of_all_processes(throttled_site):
 def test_tq9_queues_of_one_name_share_what_may_leave(throttled_site, backend):
     rate_limit = {"limit": LIMIT, "window": WINDOW, "window_name": f"shared-{backend.tag}"}
     site = throttled_site(default=rate_limit, other=rate_limit)
-    processes = started(site, *["default", "other"] * 2)
+    processes = start_processes(site, *["default", "other"] * 2)
     for alias in ("default", "other"):
         queues[alias].push_many((alias, number) for number in range(LIMIT * 12))
     await_time(queues["default"], WINDOW * 10)
-    taken = stopped(processes)
+    taken = stop_processes(processes)
     assert nearest(taken, LIMIT) >= WINDOW - ROUNDED
     assert {alias for _, (alias, _) in taken} == {"default", "other"}
     assert len(taken) >= LIMIT * 9
@@ -117,10 +117,10 @@ def test_tq9_queues_of_one_name_share_what_may_leave(throttled_site, backend):
 def test_tq16_processes_with_wrong_clocks_change_nothing(throttled_site):
     site = throttled_site(default={"limit": LIMIT, "window": WINDOW})
     queue = queues["default"]
-    processes = [process for shift in (0, 5, -5) for process in started(site, "default", shift=shift)]
+    processes = [process for shift in (0, 5, -5) for process in start_processes(site, "default", shift=shift)]
     queue.push_many(range(LIMIT * 20))
     await_time(queue, WINDOW * 8)
-    taken = stopped(processes)
+    taken = stop_processes(processes)
     assert nearest(taken, LIMIT) >= WINDOW - ROUNDED
     assert len(taken) >= LIMIT * 7
 
