@@ -234,7 +234,7 @@ class TestHeart:
 
     def test_it_extends_what_was_held_for_a_quarter_of_its_lease(self, queue, monkeypatch):
         work.enqueue_many([(number,) for number in range(3)])
-        harness, touched = self.bench(queue), []
+        harness, touched = self.harness(queue), []
         touch = queue.touch
         monkeypatch.setattr(queue, "touch", lambda some, lease: touched.append(len(some)) or touch(some, lease))
         assert 0 < harness.heart.tick() <= 15
@@ -249,7 +249,7 @@ class TestHeart:
 
     def test_df22_a_command_with_a_shorter_lease_makes_it_beat_faster(self, queue):
         work()
-        harness = self.bench(queue)
+        harness = self.harness(queue)
         [held] = harness.in_flight
         assert harness.heart.tick() > 1
         held.policy = work.policy.using(lease=1)
@@ -262,7 +262,7 @@ class TestHeart:
         """When their worker dies they come back together."""
         in_order.enqueue_many([(number,) for number in range(3)])
         began = clock()
-        harness, woken = self.bench(queue), []
+        harness, woken = self.harness(queue), []
         [first, *rest] = harness.pool.next()
         assert len(rest) == 2
         ConsumerControl(first, knowing(in_order), lambda: woken.append(1)).begin(in_order.policy)
@@ -274,7 +274,7 @@ class TestHeart:
 
     def test_it_is_not_woken_for_what_is_held_for_long_enough(self, queue):
         work()
-        harness, woken = self.bench(queue), []
+        harness, woken = self.harness(queue), []
         [held] = harness.in_flight
         for policy in (work.policy, work.policy.using(lease=300)):
             ConsumerControl(held, knowing(work), lambda: woken.append(1)).begin(policy)
@@ -282,7 +282,7 @@ class TestHeart:
 
     def test_it_says_when_a_lease_is_lost(self, queue, caplog):
         handle = work()
-        harness = self.bench(queue)
+        harness = self.harness(queue)
         [held] = harness.in_flight
         queue.complete([held.lease])
         held.touched -= 16
@@ -292,7 +292,7 @@ class TestHeart:
     def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch):
         """A server that stands still answers when the lease is over."""
         work.enqueue_many([(1,), (2,)])
-        harness, now, touch = self.bench(queue), [clock()], queue.touch
+        harness, now, touch = self.harness(queue), [clock()], queue.touch
         monkeypatch.setattr(maintenance, "clock", lambda: now[0])
         for waited, is_ours in ((0, True), (61, False)):
             held = harness.begin()
