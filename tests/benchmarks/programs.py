@@ -34,17 +34,22 @@ def environment(backend: str, url: str | None = None, **variables: str) -> dict[
 
 def lines(module: str, env: dict[str, str], *arguments: object) -> Iterator[Any]:
     """What a program prints as lines of JSON, as they come. SystemExit if it fails."""
-    command = [sys.executable, "-m", f"tests.benchmarks.{module}", *map(str, arguments)]
-    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(_command(module, arguments), cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
         yield from map(json.loads, process.stdout)
     if process.returncode:
         raise SystemExit(f"{env['BENCH_BACKEND']}: {module} ended with {process.returncode}")
 
 
 def output(module: str, env: dict[str, str], *arguments: object) -> Any:
-    """The only line that a program prints."""
-    [found] = lines(module, env, *arguments)
-    return found
+    """The last line that a program prints, which is JSON. SystemExit with what it said if it fails."""
+    done = subprocess.run(_command(module, arguments), cwd=ROOT, env=env, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{env['BENCH_BACKEND']}: {module} ended with {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _command(module: str, arguments: Sequence[object]) -> list[str]:
+    return [sys.executable, "-m", f"tests.benchmarks.{module}", *map(str, arguments)]
 
 
 def parser(doc: str, backends: Sequence[str], others: Sequence[str] = ()) -> argparse.ArgumentParser:
