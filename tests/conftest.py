@@ -84,7 +84,7 @@ def _lock():
 
 @pytest.fixture(autouse=True)
 def _nothing_noted():
-    """What commands of test modules write down begins empty, and a gate of theirs shut; who waits there may go."""
+    """What commands of a test module note is empty at first, and its release is not set; who waits for it may go on."""
     notes.clear_all()
     yield
     notes.clear_all()
@@ -242,6 +242,12 @@ def site(backend, make_site, settings):
     """A Site over one queue "default" of the backend; this process's own settings name the same queue."""
     settings.QUEUES = backend.queues()
     return make_site(settings.QUEUES, {"default", backend.alias} - {""})
+
+
+@pytest.fixture
+def release_file(tmp_path):
+    """The file for which commands wait: `release_file.touch()` lets them end."""
+    return tmp_path / "release"
 
 
 @pytest.fixture

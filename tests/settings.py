@@ -6,13 +6,12 @@ A process that a test starts has those of its databases alone: drivers take long
 import json
 import os
 from importlib.util import find_spec
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import django
 
 from tests.support import servers
 
-ENGINES = {"postgres": ("postgresql", "psycopg"), "mariadb": ("mysql", "MySQLdb")}
+DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb"}
 
 
 def sqlite(name: str) -> dict:
@@ -31,21 +30,11 @@ def sqlite(name: str) -> dict:
 
 
 def server(kind: str) -> dict:
-    url = urlsplit(servers.address(kind))
-    host = parse_qs(url.query).get("host", [url.hostname or ""])[0]
-    return {
-        "ENGINE": f"django.db.backends.{ENGINES[kind][0]}",
-        "NAME": url.path.lstrip("/"),
-        "USER": unquote(url.username or ""),
-        "PASSWORD": unquote(url.password or ""),
-        "HOST": host,
-        "PORT": str(url.port or ""),
-        "TEST": {"NAME": "test_djqueue", "DEPENDENCIES": []},
-    }
+    return servers.database(kind, servers.address(kind)) | {"TEST": {"NAME": "test_djqueue", "DEPENDENCIES": []}}
 
 
 def available(kind: str) -> bool:
-    driver = ENGINES[kind][1]
+    driver = DRIVERS[kind]
     return not servers.missing(kind) and (driver == "MySQLdb" and find_spec("pymysql") or find_spec(driver)) is not None
 
 
@@ -58,8 +47,8 @@ def find_driver(databases: dict):
 
 
 DATABASES = {"default": sqlite("default.sqlite3")}
-ALIASES = json.loads(os.environ.get("DJQUEUE_SITE_DATABASES", "{}")) or ENGINES
-DATABASES |= {kind: server(kind) for kind in ENGINES if kind in ALIASES and available(kind)}
+ALIASES = json.loads(os.environ.get("DJQUEUE_SITE_DATABASES", "{}")) or DRIVERS
+DATABASES |= {kind: server(kind) for kind in DRIVERS if kind in ALIASES and available(kind)}
 find_driver(DATABASES)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 INSTALLED_APPS = [

@@ -10,9 +10,9 @@ from djqueue.exceptions import InvalidMessage
 from djqueue.registry import registry
 from djqueue.timetables import Rule
 from tests.support.consumer import only
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 class Append(QueueCommand):

@@ -15,10 +15,10 @@ from djqueue.exceptions import EncodeError, MessageTooLarge
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import TASK, Policy
 from djqueue.registry import registry
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 NAME = __name__
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command
@@ -66,7 +66,7 @@ def nightly(word="night"):
 
 
 @pytest.fixture(autouse=True)
-def memory(settings):
+def memory_queue(settings):
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue"}}
     return queues["default"]
 
@@ -86,11 +86,11 @@ def test_a_bare_decorator_makes_a_command_that_runs_here_and_pickles_by_name():
     assert ran == [(4, "y")]
 
 
-def test_options_become_the_policy(memory):
+def test_options_become_the_policy(memory_queue):
     policy = optioned.policy
     assert (policy.queue_name, policy.priority, policy.delay, policy.max_lost) == ("default", 3, 60.0, 5)
     optioned()
-    [record] = memory.peek("delayed")
+    [record] = memory_queue.peek("delayed")
     assert record.entry.priority == 3
 
 
@@ -243,7 +243,7 @@ def test_the_options_are_those_of_the_type_checkers_and_set_the_fields_of_a_poli
     ("args", "kwargs", "words"),
     [((), {}, "number"), ((1, 2), {}, "positional"), ((1,), {"wrod": 1}, "wrod"), ((1,), {"number": 1}, "number")],
 )
-def test_arguments_must_fit_the_signature_at_the_call(memory, args, kwargs, words):
+def test_arguments_must_fit_the_signature_at_the_call(memory_queue, args, kwargs, words):
     for enqueue in (bare, bare.enqueue, bare.using(delay=3), bare.using(delay=3).enqueue):
         with pytest.raises(TypeError, match=words):
             enqueue(*args, **kwargs)
@@ -251,7 +251,7 @@ def test_arguments_must_fit_the_signature_at_the_call(memory, args, kwargs, word
         asyncio.run(bare.aenqueue(*args, **kwargs))
     with pytest.raises(TypeError, match=rf"^{NAME}\.bare: .*{words}"):
         bare(*args, **kwargs)
-    assert len(memory) == 0
+    assert len(memory_queue) == 0
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_arguments_must_fit_the_signature_at_the_call(memory, args, kwargs, word
         ({"countdown": 5}, r"countdown: djqueue calls it delay\. Options go into bare\.using\(\.\.\.\)\.VERB\("),
     ],
 )
-def test_options_among_the_arguments_of_a_call_are_sent_to_using(memory, option, words):
+def test_options_among_the_arguments_of_a_call_are_sent_to_using(memory_queue, option, words):
     for enqueue in (bare, bare.enqueue, lambda *args, **kwargs: asyncio.run(bare.aenqueue(*args, **kwargs))):
         with pytest.raises(TypeError, match=words.replace("VERB", "enqueue")):
             enqueue(1, **option)
@@ -275,10 +275,10 @@ def test_options_among_the_arguments_of_a_call_are_sent_to_using(memory, option,
         bare.enqueue_many([(1,)], **option)
     with pytest.raises(TypeError, match=words.replace("VERB", "enqueue_many")):
         asyncio.run(bare.aenqueue_many([(1,)], **option))
-    assert len(memory) == 0
+    assert len(memory_queue) == 0
 
 
-def test_what_cannot_be_carried_names_the_command(memory, settings):
+def test_what_cannot_be_carried_names_the_command(memory_queue, settings):
     with pytest.raises(EncodeError) as refused:
         bare(lambda: None)
     assert refused.value.__notes__ == [f"In a call of {NAME}.bare."]
@@ -299,30 +299,30 @@ def test_async_code_is_told_of_the_async_verbs(settings, kind):
         asyncio.run(enqueue())
 
 
-def test_many_with_options_from_async_code(memory):
+def test_many_with_options_from_async_code(memory_queue):
     handles = asyncio.run(bare.using(priority=2).aenqueue_many([(1,), (2,)]))
-    assert [record.entry.id for record in memory.peek("ready")] == [handle.id for handle in handles]
-    assert {record.entry.priority for record in memory.peek("ready")} == {2}
+    assert [record.entry.id for record in memory_queue.peek("ready")] == [handle.id for handle in handles]
+    assert {record.entry.priority for record in memory_queue.peek("ready")} == {2}
 
 
-def test_one_misfit_among_many_sends_none(memory):
+def test_one_misfit_among_many_sends_none(memory_queue):
     with pytest.raises(TypeError, match="number"):
         bare.enqueue_many([(1,), {"word": "y"}, (3,)])
     with pytest.raises(TypeError, match="tuples.*dicts.*not 3"):
         bare.enqueue_many([(1,), 3])
-    assert len(memory) == 0
+    assert len(memory_queue) == 0
 
 
 # ---- periodic commands
 
 
-def test_dj10_a_periodic_command_called_runs_inline_and_only_enqueue_queues_it(memory):
+def test_dj10_a_periodic_command_called_runs_inline_and_only_enqueue_queues_it(memory_queue):
     assert isinstance(nightly, PeriodicCommand)
     assert nightly() == "night"
     assert nightly("day") == "day"
-    assert len(memory) == 0
+    assert len(memory_queue) == 0
     nightly.enqueue("now")
-    assert len(memory) == 1
+    assert len(memory_queue) == 1
 
 
 def test_a_periodic_command_may_not_require_parameters():

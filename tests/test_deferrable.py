@@ -15,8 +15,8 @@ from djqueue.messages.failures import errors_of
 from djqueue.registry import registry
 from djqueue.throttle import ThrottledQueue
 from tests.support.backends import WITH_SQS
-from tests.support.consumer import can_look, heard, only
-from tests.support.notes import noted
+from tests.support.consumer import can_look, only, recorded_signals
+from tests.support.notes import cleared_per_test
 
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 
@@ -25,7 +25,7 @@ LONG = 60.0
 
 stats = Deferrable()
 mail = Deferrable("mail", default_error_classes=[ConnectionError], default_max_attempts=2)
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @stats.deferrable
@@ -420,7 +420,7 @@ class TestTheQueueItself:
 
     def test_the_failed_queue_is_a_queue_too(self, queue):
         divide.using(max_attempts=1).enqueue()
-        with heard("failed") as told:
+        with recorded_signals("failed") as told:
             stats.run_once()
         dead = stats.queue.failed
         assert (len(dead), dead.failed, told[0][0]) == (1, None, "failed")

@@ -74,7 +74,7 @@ def test_ready_is_what_serves_and_has_stores_that_answer(given, obstacles):
 
 
 @pytest.fixture
-def write(tmp_path):
+def write_liveness(tmp_path):
     """Write a liveness file, and those of its processes by their pids."""
 
     def write(given, **processes):
@@ -95,26 +95,26 @@ def fleet(*states, began=NOW):
     return report(places=len(states), processes=processes)
 
 
-def test_each_process_of_a_supervisor_is_looked_at(write):
-    path = write(fleet("serving", "serving"), pid11=report(), pid12=report(moved=NOW - 12))
+def test_each_process_of_a_supervisor_is_looked_at(write_liveness):
+    path = write_liveness(fleet("serving", "serving"), pid11=report(), pid12=report(moved=NOW - 12))
     said = f"process 2 (pid 12): the file was written 12 s ago: {GONE}"
     assert health.problems(health.read(path), path, NOW) == [said]
     assert health.obstacles(health.read(path), path, NOW) == [said]
 
 
-def test_a_process_that_starts_has_a_minute_to_write_its_file(write):
-    path = write(fleet("serving", "starting", began=NOW - 59), pid11=report())
+def test_a_process_that_starts_has_a_minute_to_write_its_file(write_liveness):
+    path = write_liveness(fleet("serving", "starting", began=NOW - 59), pid11=report())
     given = health.read(path)
     assert health.problems(given, path, NOW) == []
     assert health.obstacles(given, path, NOW) == ["process 2 does not serve yet"]
     assert health.problems(given | {"moved": NOW + 2}, path, NOW + 2) == ["process 2 (pid 12): it writes no file"]
 
 
-def test_a_fleet_is_ready_when_a_process_serves_in_each_place(write):
-    path = write(fleet("serving", "serving"), pid11=report(), pid12=report(unanswered=["mail"]))
+def test_a_fleet_is_ready_when_a_process_serves_in_each_place(write_liveness):
+    path = write_liveness(fleet("serving", "serving"), pid11=report(), pid12=report(unanswered=["mail"]))
     said = ["process 2: the store of queue 'mail' does not answer"]
     assert health.obstacles(health.read(path), path, NOW) == said
-    write(fleet("serving", "serving"), pid12=report())
+    write_liveness(fleet("serving", "serving"), pid12=report())
     assert health.obstacles(health.read(path), path, NOW) == []
 
 
@@ -130,9 +130,11 @@ def now(monkeypatch):
     return now
 
 
-def test_it_prints_each_part_with_its_age(write, capsys, now):
+def test_it_prints_each_part_with_its_age(write_liveness, capsys, now):
     runs = [run(now - 200, **WHERE), run(now - 3, worker="worker-1")]
-    path = write(report(moved=now - 1, parts=[fetcher(now - 2, failures=3)], running=2, workers=4, idle=2, runs=runs))
+    path = write_liveness(
+        report(moved=now - 1, parts=[fetcher(now - 2, failures=3)], running=2, workers=4, idle=2, runs=runs)
+    )
     assert alive(path) == 0
     assert capsys.readouterr().out == (
         "alive: web1:7:ab, serving, 2 running, 2 of 4 workers idle\n"
@@ -144,8 +146,8 @@ def test_it_prints_each_part_with_its_age(write, capsys, now):
     )
 
 
-def test_it_prints_why_not_and_exits_with_1(write, capsys, now):
-    path = write(report(moved=now - 20))
+def test_it_prints_why_not_and_exits_with_1(write_liveness, capsys, now):
+    path = write_liveness(report(moved=now - 20))
     assert alive(path) == 1
     assert capsys.readouterr().out.splitlines()[:2] == [
         "not alive: web1:7:ab, serving",
@@ -155,8 +157,10 @@ def test_it_prints_why_not_and_exits_with_1(write, capsys, now):
     assert capsys.readouterr().out.startswith("not ready: ")
 
 
-def test_json_has_ages(write, capsys, now):
-    path = write(fleet("serving", began=now - 5) | {"moved": now}, pid11=report(moved=now, runs=[run(now - 8)]))
+def test_json_has_ages(write_liveness, capsys, now):
+    path = write_liveness(
+        fleet("serving", began=now - 5) | {"moved": now}, pid11=report(moved=now, runs=[run(now - 8)])
+    )
     assert alive(path, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["alive"], told["problems"], told["places"]) == (True, [], 1)
@@ -177,15 +181,15 @@ def test_a_file_that_no_consumer_writes_is_not_alive(tmp_path, capsys, text, sai
     assert said in capsys.readouterr().out
 
 
-def test_it_can_wait_for_a_consumer_that_starts(write, monkeypatch):
-    path = write(report("starting", moved=time.monotonic()))
-    monkeypatch.setattr(time, "sleep", lambda seconds: write(report(moved=time.monotonic())))
+def test_it_can_wait_for_a_consumer_that_starts(write_liveness, monkeypatch):
+    path = write_liveness(report("starting", moved=time.monotonic()))
+    monkeypatch.setattr(time, "sleep", lambda seconds: write_liveness(report(moved=time.monotonic())))
     assert alive(path, "--ready") == 1
     assert alive(path, "--ready", "--wait", 30) == 0
 
 
-def test_it_loads_no_django(write):
-    path = write(report(moved=time.monotonic()))
+def test_it_loads_no_django(write_liveness):
+    path = write_liveness(report(moved=time.monotonic()))
     code = f"import sys; from djqueue import health; health.main([{path!r}]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "djqueue.health" in done.stdout

@@ -66,7 +66,7 @@ def djqueue_logger(monkeypatch):
 
 
 @pytest.fixture
-def opened():
+def make_handler():
     """Makes handlers, closed at the end."""
     made = []
 
@@ -128,7 +128,7 @@ class TestLines:
         request_id.reset(token)
 
     @pytest.mark.parametrize("outcome", Outcome, ids=lambda outcome: outcome.effect.name)
-    def test_of_each_outcome_it_is_the_same(self, djqueue_logger, form, outcome, opened):
+    def test_of_each_outcome_it_is_the_same(self, djqueue_logger, form, outcome, make_handler):
         djqueue_logger.setLevel(logging.DEBUG)
         verdict = Verdict(outcome, "it is so", delay=3.0, seconds=0.25, description="order 42")
         if outcome is Outcome.DONE:
@@ -136,7 +136,7 @@ class TestLines:
         if outcome is Outcome.FAILED:
             verdict = verdict._replace(exception=ValueError("no paint"))
         out, lines = io.StringIO(), Lines(form())
-        for handler in (lines, opened(out)):
+        for handler in (lines, make_handler(out)):
             handler.setFormatter(form())
             djqueue_logger.handlers = [handler]
             reporting.done_log = DoneLog()
@@ -148,9 +148,9 @@ class TestLines:
         ]
         assert len(lines.lines) >= 2
 
-    def test_the_order_is_kept(self, djqueue_logger, opened):
+    def test_the_order_is_kept(self, djqueue_logger, make_handler):
         out = io.StringIO()
-        djqueue_logger.handlers = [handler := opened(out)]
+        djqueue_logger.handlers = [handler := make_handler(out)]
         handler.setFormatter(FullFormatter())
         for number in range(500):
             djqueue_logger.info("run %d", number)
@@ -159,8 +159,8 @@ class TestLines:
         found = re.findall(r"run (\d+)\n.* done \(message id(\d+),", out.getvalue())
         assert found == [(str(number), str(number)) for number in range(500)]
 
-    def test_what_waits_is_written_in_the_form_of_then(self, opened):
-        handler = opened(out := io.StringIO())
+    def test_what_waits_is_written_in_the_form_of_then(self, make_handler):
+        handler = make_handler(out := io.StringIO())
         handler.setFormatter(FullFormatter())
         with held(handler):
             handler.put((1.0, "one", "default", "command", ID, 1, 0.1, "", ""))
@@ -206,18 +206,18 @@ class TestRecords:
     CASES = "root_handler", "handler_filter", "logger_filter", "formatter", "record_factory", "patched_logging"
 
     @pytest.mark.parametrize("case", CASES)
-    def test_where_others_come_to_see_it(self, djqueue_logger, opened, monkeypatch, case):
+    def test_where_others_come_to_see_it(self, djqueue_logger, make_handler, monkeypatch, case):
         seen = []
-        djqueue_logger.handlers = [handler := opened(io.StringIO())]
+        djqueue_logger.handlers = [handler := make_handler(io.StringIO())]
         handler.setFormatter(FullFormatter())
         assert reporting.done_log.say("default", send_receipt.name, ID, 1, 0.1), "a line is enough"
         getattr(self, case)(seen, monkeypatch, handler)
         eventually(lambda: report(QUEUE, lease_of(), Verdict(Outcome.DONE)) or seen)
 
-    def test_none_is_made_where_nothing_else_sees_it(self, djqueue_logger, opened, monkeypatch):
+    def test_none_is_made_where_nothing_else_sees_it(self, djqueue_logger, make_handler, monkeypatch):
         made = []
         monkeypatch.setattr(reporting, "tell", lambda *args, **kwargs: made.append(args))
-        djqueue_logger.handlers = [handler := opened(out := io.StringIO())]
+        djqueue_logger.handlers = [handler := make_handler(out := io.StringIO())]
         handler.setFormatter(ConsoleFormatter(False, 80))
         handler.addFilter(is_no_repetition)
         djqueue_logger.handlers += [for_errors := Lines()]
@@ -228,8 +228,8 @@ class TestRecords:
         assert out.getvalue()[9:].startswith("✓ send_receipt")
 
     @pytest.mark.parametrize("quiet", ["logger", "handler", "disabled"])
-    def test_nothing_is_made_where_it_is_not_enabled(self, djqueue_logger, opened, quiet):
-        djqueue_logger.handlers = [handler := opened(out := io.StringIO())]
+    def test_nothing_is_made_where_it_is_not_enabled(self, djqueue_logger, make_handler, quiet):
+        djqueue_logger.handlers = [handler := make_handler(out := io.StringIO())]
         handler.setFormatter(FullFormatter())
         if quiet == "handler":
             handler.setLevel(logging.WARNING)
@@ -262,26 +262,26 @@ def pipe():
 
 
 class TestWriter:
-    def test_what_is_logged_is_written_soon(self, opened):
-        handler = opened(out := io.StringIO())
+    def test_what_is_logged_is_written_soon(self, make_handler):
+        handler = make_handler(out := io.StringIO())
         for number in range(3):
             handler.emit(record(f"line {number}"))
             eventually(lambda number=number: f"line {number}\n" in out.getvalue())
 
-    def test_many_lines_are_few_writes(self, opened, tmp_path, monkeypatch):
+    def test_many_lines_are_few_writes(self, make_handler, tmp_path, monkeypatch):
         sizes = []
         write = os.write
         monkeypatch.setattr(os, "write", lambda *args: sizes.append(len(args[1])) or write(*args))
         with open(tmp_path / "log", "w") as stream:
-            handler = opened(stream)
+            handler = make_handler(stream)
             for _ in range(MOST - 1):
                 handler.emit(record("x" * 99))
             eventually(lambda: sum(sizes) == 100 * (MOST - 1))
         assert len(sizes) < MOST / 100
 
-    def test_what_was_printed_before_is_written_before(self, opened, tmp_path):
+    def test_what_was_printed_before_is_written_before(self, make_handler, tmp_path):
         with open(tmp_path / "log", "w") as stream:
-            handler = opened(stream)
+            handler = make_handler(stream)
             for number in range(3):
                 stream.write(f"printed {number}\n")
                 handler.emit(record(f"logged {number}"))
@@ -289,10 +289,10 @@ class TestWriter:
         said = [f"{how} {number}" for number in range(3) for how in ("printed", "logged")]
         assert (tmp_path / "log").read_text().splitlines() == said
 
-    def test_a_blocked_output_holds_up_those_who_log_and_nothing_is_lost(self, opened):
+    def test_a_blocked_output_holds_up_those_who_log_and_nothing_is_lost(self, make_handler):
         threads, each = 4, MOST
         with pipe() as (stream, other):
-            handler = opened(stream)
+            handler = make_handler(stream)
 
             def log(name):
                 for number in range(each):
@@ -332,12 +332,12 @@ class TestWriter:
                 handler.close()
         assert all(len(set(line)) <= 1 for line in text.splitlines())
 
-    def test_a_pipe_gets_pieces_that_it_takes_whole(self, opened, monkeypatch):
+    def test_a_pipe_gets_pieces_that_it_takes_whole(self, make_handler, monkeypatch):
         sizes = []
         write = os.write
         monkeypatch.setattr(os, "write", lambda *args: sizes.append(len(args[1])) or write(*args))
         with pipe() as (stream, other):
-            handler = opened(stream)
+            handler = make_handler(stream)
             with held(handler):
                 for _ in range(100):
                     handler.emit(record("ü" * 100))
@@ -345,17 +345,17 @@ class TestWriter:
             assert other.read(100_000).decode() == ("ü" * 100 + "\n") * 100
         assert 1 < len(sizes) < 10 and max(sizes) <= PIPE_BUF
 
-    def test_without_a_thread_lines_are_written_where_they_are_logged(self, opened, monkeypatch):
+    def test_without_a_thread_lines_are_written_where_they_are_logged(self, make_handler, monkeypatch):
         def fail(thread):
             raise RuntimeError("can't start new thread")
 
         monkeypatch.setattr(threading.Thread, "start", fail)
-        handler = opened(out := io.StringIO())
+        handler = make_handler(out := io.StringIO())
         handler.emit(record("here"))
         assert out.getvalue() == "here\n"
 
-    def test_once_closed_it_writes_each_line_at_once(self, opened):
-        handler = opened(out := io.StringIO())
+    def test_once_closed_it_writes_each_line_at_once(self, make_handler):
+        handler = make_handler(out := io.StringIO())
         handler.emit(record("before"))
         handler.close()
         assert out.getvalue() == "before\n"
@@ -363,9 +363,9 @@ class TestWriter:
         assert out.getvalue() == "before\nbehind\n"
         eventually(lambda: "djqueue-log" not in [thread.name for thread in threading.enumerate()])
 
-    def test_a_forked_child_writes_what_it_logs_and_nothing_that_waits(self, opened, tmp_path):
+    def test_a_forked_child_writes_what_it_logs_and_nothing_that_waits(self, make_handler, tmp_path):
         with open(tmp_path / "log", "a") as stream:
-            handler = opened(stream)
+            handler = make_handler(stream)
             handler.emit(record("first"))
             with held(handler):  # its writer is about to write
                 handler.emit(record("of the parent"))
@@ -382,9 +382,9 @@ class TestWriter:
 
 
 class TestTroubles:
-    def test_what_the_output_cannot_encode_is_shown_and_the_rest_is_written(self, opened, tmp_path, capsys):
+    def test_what_the_output_cannot_encode_is_shown_and_the_rest_is_written(self, make_handler, tmp_path, capsys):
         with open(tmp_path / "log", "w", encoding="ascii") as stream:
-            handler = opened(stream)
+            handler = make_handler(stream)
             with held(handler):
                 for text in ("one", "zwölf", "three"):
                     handler.emit(record(text))
@@ -393,17 +393,17 @@ class TestTroubles:
         shown = capsys.readouterr().err
         assert "--- Logging error ---" in shown and "zwölf" in shown
 
-    def test_an_output_that_is_gone_is_shown_and_raises_nothing(self, opened, capsys):
+    def test_an_output_that_is_gone_is_shown_and_raises_nothing(self, make_handler, capsys):
         with pipe() as (stream, other):
-            handler = opened(stream)
+            handler = make_handler(stream)
             other.close()
             handler.emit(record("nobody reads this"))
             handler.flush()
         shown = capsys.readouterr().err
         assert "BrokenPipeError" in shown and "nobody reads this" in shown
 
-    def test_a_record_that_cannot_be_formatted_is_shown(self, opened, capsys):
-        handler = opened(out := io.StringIO())
+    def test_a_record_that_cannot_be_formatted_is_shown(self, make_handler, capsys):
+        handler = make_handler(out := io.StringIO())
         made = record("%d of them")
         made.args = ("three",)
         handler.emit(made)
@@ -412,8 +412,8 @@ class TestTroubles:
         assert out.getvalue() == "next\n"
         assert "%d of them" in capsys.readouterr().err
 
-    def test_a_thread_that_dies_is_replaced(self, opened, monkeypatch):
-        handler = opened(out := io.StringIO())
+    def test_a_thread_that_dies_is_replaced(self, make_handler, monkeypatch):
+        handler = make_handler(out := io.StringIO())
         with monkeypatch.context() as patched:
             patched.setattr(threading, "excepthook", lambda about: None)
             patched.setattr(log_handlers, "GATHER", "no number")
@@ -439,15 +439,15 @@ class TestFiles:
         assert ours == self.rotated(tmp_path / "theirs", logging.handlers.RotatingFileHandler, lines)
         assert len(ours) > 1 or len(sizes) == 50
 
-    def test_what_is_no_file_is_not_rotated(self, opened):
-        handler = opened(os.devnull, BackgroundFileHandler, maxBytes=10)
+    def test_what_is_no_file_is_not_rotated(self, make_handler):
+        handler = make_handler(os.devnull, BackgroundFileHandler, maxBytes=10)
         for _ in range(5):
             handler.emit(record("x" * 20))
         handler.flush()
         assert not os.path.exists(f"{os.devnull}.1")
 
-    def test_a_closed_one_is_opened_again(self, tmp_path, opened):
-        handler = opened(tmp_path / "log", BackgroundFileHandler, mode="w")
+    def test_a_closed_one_is_opened_again(self, tmp_path, make_handler):
+        handler = make_handler(tmp_path / "log", BackgroundFileHandler, mode="w")
         handler.emit(record("before"))
         handler.close()
         handler.emit(record("behind"))

@@ -36,7 +36,7 @@ async def ship(order):
 
 
 @pytest.fixture(autouse=True)
-def _carried():
+def _request_ids():
     instruments.add(RequestIds())
     with only(send_receipt, ship):
         yield
@@ -44,7 +44,7 @@ def _carried():
 
 
 @pytest.fixture
-def log():
+def log_lines():
     """Call it with a formatter to have djqueue's records written; what it returns gives the lines since."""
     logger = logging.getLogger("djqueue")
     before, propagates, output = logger.handlers[:], logger.propagate, StringIO()
@@ -81,8 +81,8 @@ def run(count, **options):
 
 @pytest.mark.parametrize("coroutines", [0, 2])
 @pytest.mark.parametrize("path", ["/", "/bad"])
-def test_each_line_about_the_messages_of_a_request_has_its_id(queue, log, coroutines, path):
-    lines = log(JsonFormatter())
+def test_each_line_about_the_messages_of_a_request_has_its_id(queue, log_lines, coroutines, path):
+    lines = log_lines(JsonFormatter())
     assert asked(path, **{"X-Request-ID": "req-81f3"}).headers["X-Request-ID"] == "req-81f3"
     run(2, coroutines=coroutines)
     told = [json.loads(line) for line in lines()]
@@ -95,8 +95,8 @@ def test_each_line_about_the_messages_of_a_request_has_its_id(queue, log, corout
     assert not any("request_id" in one for one in told if one not in about)
 
 
-def test_the_full_form_ends_with_it(queue, log):
-    lines = log(FullFormatter())
+def test_the_full_form_ends_with_it(queue, log_lines):
+    lines = log_lines(FullFormatter())
     asked(**{"X-Request-ID": "req-81f3"})
     run(2)
     own, done, *_ = [line for line in lines() if "[request" in line]

@@ -11,10 +11,10 @@ import djqueue
 from djqueue import crontab, periodic_command, queue_command
 from djqueue.exceptions import QueueError, UnknownCommand
 from djqueue.registry import Registry, registry
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 NAME = __name__
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command

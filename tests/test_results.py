@@ -25,14 +25,23 @@ from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.backends import ACROSS
-from tests.support.consumer import Gate, claim_one, ended_as, exit_code, heard, message_for, run_one, serving
-from tests.support.notes import noted
+from tests.support.consumer import (
+    Release,
+    claim_one,
+    ended_as,
+    exit_code,
+    message_for,
+    recorded_signals,
+    run_one,
+    serving,
+)
+from tests.support.notes import cleared_per_test
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
-gates: dict[str, Gate] = {}
-opened = noted([])
+releases: dict[str, Release] = {}
+opened = cleared_per_test([])
 
 
 class Hiccup(Exception):
@@ -130,19 +139,19 @@ def tell_too_much():
 
 
 @queue_command(result_ttl=60)
-def tell_and_wait(gate, alias=""):
+def tell_and_wait(name, alias=""):
     """Within a transaction of its own, if there is a database."""
     if not alias:
-        return _tell_and_wait(gate)
+        return _tell_and_wait(name)
     with transaction.atomic(using=alias):
         Thing.objects.using(alias).create(name="half way")
-        return _tell_and_wait(gate)
+        return _tell_and_wait(name)
 
 
-def _tell_and_wait(gate):
+def _tell_and_wait(name):
     for done in (1, 2, 3):
         current_message().progress(done, 4, "rows")
-    gates[gate]()
+    releases[name].wait()
 
 
 @queue_command(result_ttl=60)
@@ -161,11 +170,11 @@ def fail_until_cancelled():
 
 
 @pytest.fixture
-def gate(monkeypatch):
-    made = Gate()
-    monkeypatch.setitem(gates, "gate", made)
+def release(monkeypatch):
+    made = Release()
+    monkeypatch.setitem(releases, "release", made)
     yield made
-    made.open()
+    made.set()
 
 
 def leave(id, queue, value, ttl=60):
@@ -390,7 +399,7 @@ def test_a_setting_that_is_no_time_lets_nothing_run_nor_be_sent(settings, backen
         stumble.using(result_ttl=None).enqueue()
     assert len(queue) == 0
     queue.put([message_for(queue, forgetful.name, 1)])
-    with heard("started") as told:
+    with recorded_signals("started") as told:
         assert run_one(queue).outcome is Outcome.POSTPONED
     assert told == []
 
@@ -431,7 +440,7 @@ class TestKept:
     @pytest.mark.parametrize("kind", ["lock", "lambda", "leaver", "generator", "deep", "large"])
     def test_a_value_that_cannot_be_kept_is_no_failure(self, queue, kind):
         handle = unkeepable(kind)
-        with heard("completed", "failed") as told:
+        with recorded_signals("completed", "failed") as told:
             assert run_one(queue).outcome is Outcome.DONE
         assert [name for name, _ in told] == ["completed"]
         assert handle.status == "done"
@@ -561,7 +570,7 @@ def test_a_store_that_fails_costs_the_results_and_not_the_work(queue, monkeypatc
 
     monkeypatch.setattr(queue, "store", Away())
     handle = echo(1)
-    with heard("completed") as told:
+    with recorded_signals("completed") as told:
         assert run_one(queue).outcome is Outcome.DONE
     assert len(told) == queue.stats().done == 1
     assert handle.status == ended_as(queue, "done")
@@ -636,16 +645,16 @@ class TestProgress:
         assert handle.progress == Progress(3, 4.5, "rows")
 
     @pytest.mark.backends("memory", "postgres", "mariadb", "redis")  # SQLite has one writer at a time
-    def test_within_a_transaction_it_is_visible_before_that_ends(self, queue, gate, backend):
-        handle = tell_and_wait("gate", backend.alias)
+    def test_within_a_transaction_it_is_visible_before_that_ends(self, queue, release, backend):
+        handle = tell_and_wait("release", backend.alias)
         with serving(threads=1) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             assert eventually(lambda: handle.progress) in [Progress(done, 4, "rows") for done in (1, 2, 3)]
             assert eventually(lambda: handle.progress.done == 3)
             assert handle.status == "running"
             if backend.alias:
                 assert not Thing.objects.using(backend.alias).filter(name="half way").exists()
-            gate.open()
+            release.set()
             assert handle.get(timeout=20) is None
             assert consumer.end() == 0
         assert handle.progress.done == 3
@@ -682,7 +691,7 @@ class TestCancel:
 
     def test_what_runs_and_does_not_listen_is_not_run_again(self, queue):
         handle = fail_until_cancelled()
-        with heard("started", "retried", "discarded") as told, serving(threads=1) as consumer:
+        with recorded_signals("started", "retried", "discarded") as told, serving(threads=1) as consumer:
             eventually(lambda: handle.status == "running")
             handle.cancel()
             with pytest.raises(CommandFailed, match="discarded: cancelled while it ran"):
@@ -694,8 +703,8 @@ class TestCancel:
         askers = set()
         for verb in ("get", "get_many"):
             ask = getattr(queue.store, verb)
-            noted = lambda key, ask=ask: askers.add(threading.current_thread().name) or ask(key)  # noqa: E731
-            monkeypatch.setattr(queue.store, verb, noted)
+            cleared_per_test = lambda key, ask=ask: askers.add(threading.current_thread().name) or ask(key)  # noqa: E731
+            monkeypatch.setattr(queue.store, verb, cleared_per_test)
         stumble.using(backoff=False, result_ttl=None).enqueue()
         assert exit_code(threads=1, drain=True) == 0
         assert askers - {"djqueue-controlchannel-default"} == {"djqueue-fetcher-default"}  # it asks for orders

@@ -24,15 +24,15 @@ from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
 from djqueue.timetables import Interval, Rule
 from tests.support.backends import FULL
-from tests.support.consumer import heard, run_one, serving
+from tests.support.consumer import recorded_signals, run_one, serving
 from tests.support.database import statements
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PLUS_ONE = timezone(timedelta(hours=1))
 STORES = pytest.mark.backends("memory", "sqlite", "redis")
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 class Point(NamedTuple):
@@ -180,7 +180,7 @@ def test_in_the_database_it_is_part_of_the_transaction(queue):
 @STORES
 class TestQueues:
     @pytest.fixture(autouse=True)
-    def _two(self, backend, settings):
+    def _two_queues(self, backend, settings):
         settings.QUEUES = backend.queues("default", "slow")
 
     def test_a_name_is_in_one_queue_only(self):
@@ -300,7 +300,7 @@ class TestSent:
         schedules.add("two", Tidy, ({"deep": True},), every=10, start=NOON + timedelta(seconds=12))
         clock.forward(10)
         scheduler = Scheduler([queue])
-        with heard("enqueued") as told:
+        with recorded_signals("enqueued") as told:
             step(scheduler)
         assert [(name, carried["sender"]) for name, carried in told] == [("enqueued", greet.name)]
         [record] = queue.peek("ready")
@@ -543,25 +543,25 @@ class TestRules:
 @pytest.mark.backends("memory")
 class TestPace:
     @pytest.fixture
-    def asked(self, queue, monkeypatch):
+    def read_keys(self, queue, monkeypatch):
         asked, get_many = [], queue.store.get_many
         monkeypatch.setattr(queue.store, "get_many", lambda keys: asked.extend(keys) or get_many(keys))
         return asked
 
-    def test_where_there_is_none_it_asks_seldom(self, queue, asked):
+    def test_where_there_is_none_it_asks_seldom(self, queue, read_keys):
         scheduler = Scheduler([queue])
         pauses = [scheduler.tick() for _ in range(5)]
-        assert asked == ["schedules", "schedules:index:"]
+        assert read_keys == ["schedules", "schedules:index:"]
         assert all(SELDOM - 1 < pause <= SELDOM for pause in pauses)
 
-    def test_where_there_are_some_it_asks_once_a_second(self, queue, asked):
+    def test_where_there_are_some_it_asks_once_a_second(self, queue, read_keys):
         schedules.add("one", report, every=3600)
         scheduler = Scheduler([queue])
         again = time.monotonic() + OFTEN
         scheduler.tick()
-        asked.clear()
+        read_keys.clear()
         pauses = [scheduler.tick() for _ in range(5)]
-        assert asked == [] or time.monotonic() > again
+        assert read_keys == [] or time.monotonic() > again
         assert all(0 < pause <= OFTEN for pause in pauses)
 
     def test_it_comes_back_at_the_next_tick(self, queue, clock):

@@ -11,7 +11,7 @@ from djqueue.decorators import queue_command
 from djqueue.messages.metadata import clear_event_consumers
 from djqueue.testing.patience import eventually
 from tests.support.backends import WITH_SQS
-from tests.support.consumer import Recorder, can_look, heard, message_for, serving
+from tests.support.consumer import Recorder, can_look, message_for, recorded_signals, serving
 
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 LONG = 60.0
@@ -65,12 +65,12 @@ def leave():
 @pytest.fixture
 def sent_signals(queue):
     """All signals of the test, in order."""
-    with heard(*LIFE) as sent_signals:
+    with recorded_signals(*LIFE) as sent_signals:
         yield sent_signals
 
 
 @pytest.fixture
-def methods(queue):
+def called_methods(queue):
     """What an event consumer of this queue is called with, in order."""
     recorder = Recorder()
     register_event_consumer(recorder, "default")
@@ -87,64 +87,64 @@ def names(sent_signals) -> list[str]:
 
 class TestOrder:
     @AND_SQS
-    def test_df18_success(self, queue, sent_signals, methods):
+    def test_df18_success(self, queue, sent_signals, called_methods):
         result = succeed(5)
         run_once()
         assert names(sent_signals) == ["enqueued", "claimed", "started", "completed"]
-        assert methods.names == ["on_push", "on_pop", "on_complete"]
+        assert called_methods.names == ["on_push", "on_pop", "on_complete"]
         assert {about["id"] for _, about in sent_signals} == {result.id}
         assert (sent_signals[-1][1]["value"], sent_signals[-1][1]["attempt"]) == (5, 1)
 
     @AND_SQS
-    def test_df18_retries_and_final_failure(self, queue, sent_signals, methods):
+    def test_df18_retries_and_final_failure(self, queue, sent_signals, called_methods):
         stumble()
         while run_once():
             continue
         again = ["claimed", "started", "retried"]
         assert names(sent_signals) == ["enqueued", *again, *again, "claimed", "started", "failed", "empty"]
         ended = ["on_pop", "on_error", "on_complete", "on_empty"]
-        assert methods.names == ["on_push", *["on_pop", "on_retry", "on_complete"] * 2, *ended]
+        assert called_methods.names == ["on_push", *["on_pop", "on_retry", "on_complete"] * 2, *ended]
         carried = [about for name, about in sent_signals if name in ("retried", "failed")]
         assert [(about["attempt"], about["exception"]) for about in carried] == [(1, BOOM), (2, BOOM), (3, BOOM)]
 
     @AND_SQS
-    def test_df18_failure_without_a_retry(self, queue, sent_signals, methods):
+    def test_df18_failure_without_a_retry(self, queue, sent_signals, called_methods):
         fail()
         run_once()
         assert names(sent_signals) == ["enqueued", "claimed", "started", "failed"]
-        assert methods.names == ["on_push", "on_pop", "on_error", "on_complete"]
+        assert called_methods.names == ["on_push", "on_pop", "on_error", "on_complete"]
 
     @AND_SQS
-    def test_df18_expiry(self, queue, sent_signals, methods):
+    def test_df18_expiry(self, queue, sent_signals, called_methods):
         expire()
         time.sleep(0.06)
         run_once()
         assert names(sent_signals) == ["enqueued", "claimed", "expired"]
-        assert methods.names == ["on_push", "on_pop", "on_expire", "on_complete"]
+        assert called_methods.names == ["on_push", "on_pop", "on_expire", "on_complete"]
         assert (len(queue), len(queue.failed)) == (0, 0)
 
     @AND_SQS
-    def test_df18_nothing_there(self, queue, sent_signals, methods):
+    def test_df18_nothing_there(self, queue, sent_signals, called_methods):
         run_once()
         assert sent_signals == [("empty", {"sender": "default", "queue_name": "default"})]
-        assert methods.told == [("on_empty", None)]
+        assert called_methods.calls == [("on_empty", None)]
 
     @AND_SQS
-    def test_df18_a_debounced_call(self, queue, sent_signals, methods):
+    def test_df18_a_debounced_call(self, queue, sent_signals, called_methods):
         first, second, third = refresh(), refresh(), refresh()
         accepted = ["debounce_missed", "enqueued"]
         assert names(sent_signals) == [*accepted, *accepted, "debounced"]
         assert [about["id"] for _, about in sent_signals] == [first.id, first.id, second.id, second.id, third.id]
-        assert methods.names == [*["on_debounce_miss", "on_push"] * 2, "on_debounce_hit"]
+        assert called_methods.names == [*["on_debounce_miss", "on_push"] * 2, "on_debounce_hit"]
 
     def test_df18_many_debounced_calls_are_told_in_their_order(self, queue, sent_signals):
         calls = refresh.enqueue_many([()] * 3)
         assert [about["id"] for name, about in sent_signals if name != "debounce_missed"] == [call.id for call in calls]
 
-    def test_a_refused_call_of_a_unique_command(self, queue, sent_signals, methods):
+    def test_a_refused_call_of_a_unique_command(self, queue, sent_signals, called_methods):
         sync(), sync()
         assert names(sent_signals) == ["enqueued", "refused"]
-        assert methods.names == ["on_push"]
+        assert called_methods.names == ["on_push"]
 
     @pytest.mark.parametrize(
         "outcome, signal, called",
@@ -155,14 +155,14 @@ class TestOrder:
         ],
     )
     @pytest.mark.backends("memory", "sqlite")
-    def test_what_the_command_says_itself(self, queue, sent_signals, methods, outcome, signal, called):
+    def test_what_the_command_says_itself(self, queue, sent_signals, called_methods, outcome, signal, called):
         tell(outcome)
         run_once()
         assert names(sent_signals) == ["enqueued", "claimed", "started", signal]
-        assert methods.names == ["on_push", "on_pop", *called]
+        assert called_methods.names == ["on_push", "on_pop", *called]
 
     @pytest.mark.backends("memory")
-    def test_what_nobody_can_run_or_read(self, queue, sent_signals, methods):
+    def test_what_nobody_can_run_or_read(self, queue, sent_signals, called_methods):
         queue.put([message_for(queue, "no.such.command")])
         run_once()
         assert names(sent_signals) == ["claimed", "released"]
@@ -171,17 +171,17 @@ class TestOrder:
         sent_signals.clear()
         run_once()
         assert names(sent_signals) == ["claimed", "failed"]
-        assert methods.names == ["on_pop", "on_pop", "on_error", "on_complete"]
+        assert called_methods.names == ["on_pop", "on_pop", "on_error", "on_complete"]
 
     @pytest.mark.backends("memory")
-    def test_one_whose_lease_is_lost_meanwhile(self, queue, sent_signals, methods):
+    def test_one_whose_lease_is_lost_meanwhile(self, queue, sent_signals, called_methods):
         succeed()
         [lease] = queue.claim(1)
         queue.complete([lease])
         sent_signals.clear()
         Deferrable().process(lease)
         assert names(sent_signals) == ["claimed", "started", "lease_lost"]
-        assert methods.names == ["on_push", "on_pop"]
+        assert called_methods.names == ["on_push", "on_pop"]
 
     @pytest.mark.backends("memory", database=True)
     def test_df18_in_a_transaction_it_is_told_at_the_commit(self, queue, sent_signals):
@@ -232,21 +232,21 @@ class TestRaising:
 
     @pytest.mark.parametrize("signal", ["enqueued", "claimed", "started", "completed", "empty"])
     def test_df19_a_receiver_that_raises_stops_nothing(self, queue, sent_signals, error, signal, caplog):
-        def ear(**named):
+        def receiver(**named):
             raise error
 
-        getattr(signals, signal).connect(ear)
+        getattr(signals, signal).connect(receiver)
         try:
             assert succeed().enqueued
             assert (run_once(), run_once(), len(queue)) == (True, False, 0)
         finally:
-            getattr(signals, signal).disconnect(ear)
+            getattr(signals, signal).disconnect(receiver)
         assert names(sent_signals)[-1] == "empty"
         assert queue.stats().done == 1
         assert [one.exc_info[1] for one in caplog.records if one.levelno == logging.ERROR] == [error]
 
     @pytest.mark.backends("memory", "sqs")
-    def test_df19_a_handler_that_raises_stops_nothing(self, queue, methods, error, caplog):
+    def test_df19_a_handler_that_raises_stops_nothing(self, queue, called_methods, error, caplog):
         class Raises:
             def __getattr__(self, name):
                 def handler(item):
@@ -256,34 +256,34 @@ class TestRaising:
 
         clear_event_consumers()
         register_event_consumer(Raises(), "default")
-        register_event_consumer(methods)
+        register_event_consumer(called_methods)
         refresh(), refresh(), refresh(), stumble.using(max_attempts=2)()
         while run_once():
             continue
         called = [*["on_debounce_miss", "on_push"] * 2, "on_debounce_hit", "on_push"]
         ended = [*["on_pop", "on_complete"], *["on_pop", "on_retry", "on_complete"]]
-        assert methods.names == [*called, *ended, *["on_pop", "on_error", "on_complete"], "on_empty"]
+        assert called_methods.names == [*called, *ended, *["on_pop", "on_error", "on_complete"], "on_empty"]
         told = [one for one in caplog.records if one.name == "djqueue.messages.metadata"]
-        assert len(told) == len(methods.told)
+        assert len(told) == len(called_methods.calls)
         assert told[0].getMessage() == "Raises.on_debounce_miss() failed"
         assert (len(queue), len(queue.failed)) == (1, 1)
         assert not can_look(queue) or queue.stats().leased == 0
 
-    def test_df19_in_a_consumer_no_thread_ends(self, queue, methods, error):
-        def ear(**named):
+    def test_df19_in_a_consumer_no_thread_ends(self, queue, called_methods, error):
+        def receiver(**named):
             raise error
 
-        heard = [signals.claimed, signals.started, signals.completed, signals.empty]
-        for signal in heard:
-            signal.connect(ear)
+        recorded_signals = [signals.claimed, signals.started, signals.completed, signals.empty]
+        for signal in recorded_signals:
+            signal.connect(receiver)
         try:
-            with serving(threads=1) as beside:
+            with serving(threads=1) as running:
                 succeed.enqueue_many([()] * 5)
                 eventually(lambda: queue.stats().done == 5)
-                assert not beside.future.done()
+                assert not running.future.done()
         finally:
-            for signal in heard:
-                signal.disconnect(ear)
+            for signal in recorded_signals:
+                signal.disconnect(receiver)
 
     def test_df19_a_command_that_wants_to_end_the_process_fails_like_any_other(self, queue, sent_signals):
         leave()

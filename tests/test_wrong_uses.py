@@ -42,7 +42,7 @@ def add(one, other):
 
 
 @pytest.fixture
-def said(no_periodic_commands, caplog):
+def logged(no_periodic_commands, caplog):
     """The messages that were logged, with their levels."""
     caplog.set_level(logging.INFO, "djqueue")
     return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]
@@ -183,13 +183,13 @@ class TestKeys:
     def _first_report(self, monkeypatch):
         monkeypatch.setattr(reporting, "BAD_SIGNATURES", RareReports(60))
 
-    def test_another_secret_key_is_said_once_for_many_messages(self, backend, settings, said):
+    def test_another_secret_key_is_said_once_for_many_messages(self, backend, settings, logged):
         settings.QUEUES = backend.queues()
         for number in range(5):
             add(number, 2)
         with override_settings(SECRET_KEY="another"):
             assert Consumer(["default"], drain=True).run() == 0
-        [told] = [text for level, text in said() if level == "ERROR"]
+        [told] = [text for level, text in logged() if level == "ERROR"]
         assert all(word in told for word in ("bad signature", "SECRET_KEY_FALLBACKS", "manage.py queue_errors retry"))
         failed = [record.entry for record in queues["default"].failed.peek("ready")]
         assert len(failed) == 5 and all("SECRET_KEY_FALLBACKS" in entry.errors for entry in failed)
@@ -236,27 +236,27 @@ def unkept():
 
 @pytest.mark.backends("memory")
 @pytest.mark.parametrize("command", [overrun, overrun_and_fail])
-def test_a_run_longer_than_its_time_limit(backend, settings, said, command):
+def test_a_run_longer_than_its_time_limit(backend, settings, logged, command):
     settings.QUEUES = backend.queues()
     command()
     quick()
     Consumer(["default"], drain=True).run()
-    [told] = [text for level, text in said() if level == "WARNING"]
+    [told] = [text for level, text in logged() if level == "WARNING"]
     assert told.startswith(f"{command.name} ran 0.1 s, its time_limit is 0.05 s: a function cannot be stopped")
 
 
 @pytest.mark.backends("memory")
-def test_a_result_that_cannot_be_kept(backend, settings, said):
+def test_a_result_that_cannot_be_kept(backend, settings, logged):
     settings.QUEUES = backend.queues()
     unkept()
     Consumer(["default"], drain=True).run()
-    [told] = [text for level, text in said() if level == "WARNING"]
+    [told] = [text for level, text in logged() if level == "WARNING"]
     assert told.startswith(f"{unkept.name} returned a value of the type lock, which cannot be kept: ")
     assert told.endswith("Return None or other values, or drop result_ttl")
 
 
 @pytest.mark.backends("memory")
-def test_a_command_that_the_consumer_does_not_know(backend, settings, said):
+def test_a_command_that_the_consumer_does_not_know(backend, settings, logged):
     settings.QUEUES = backend.queues()
     quick()
     registry.unregister(quick)
@@ -264,16 +264,16 @@ def test_a_command_that_the_consumer_does_not_know(backend, settings, said):
         Consumer(["default"], drain=True).run()
     finally:
         registry.register(quick)
-    [told] = [text for level, text in said() if level == "WARNING"]
+    [told] = [text for level, text in logged() if level == "WARNING"]
     assert f"unknown command {quick.name!r}: it is an object of the class Command, which is not registered" in told
 
 
-def test_a_queue_in_memory_served_by_a_process_of_its_own(settings, said, monkeypatch):
+def test_a_queue_in_memory_served_by_a_process_of_its_own(settings, logged, monkeypatch):
     monkeypatch.setattr("djqueue.management.commands.queue_consumer.handle_signals", lambda *_: None)
     monkeypatch.setattr("djqueue.management.commands.queue_consumer._leave", lambda code, at_once: None)
     settings.QUEUES = {"default": {"CLASS": MEMORY}}
     call_command("queue_consumer", drain=True)
-    [told] = [text for level, text in said() if level == "WARNING"]
+    [told] = [text for level, text in logged() if level == "WARNING"]
     assert "'default' is in the memory of this process" in told and "Let CLASS name a backend" in told
 
 

@@ -33,10 +33,10 @@ def note_attempt(text):
 
 
 @queue_command
-def hold(name, gate):
-    """Begin, wait until the file `gate` exists, end."""
+def hold(name, release_file):
+    """Begin, wait until the file `release_file` exists, end."""
     write_down(f"{name} began")
-    while not Path(gate).exists():
+    while not Path(release_file).exists():
         time.sleep(0.005)
     write_down(f"{name} ended")
 

@@ -1,6 +1,6 @@
 """What an old snapshot costs on PostgreSQL: a transaction that stays open while many messages pass.
 
-    python tests/benchmarks/bloat.py [--count N]
+    python -m tests.benchmarks.bloat [--count N]
 
 One connection claims and completes; beside it a backup, or a report, keeps a REPEATABLE READ transaction open, so that
 no vacuum may remove what was completed since. For each tenth of the messages: µs of CPU of client and server for one
@@ -12,30 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.support import servers  # noqa: E402  after the path is known
+from tests.benchmarks.measure import set_up
+from tests.benchmarks.programs import Table, environment, output
+from tests.support import servers
 
 PARTS = 10
 
 
 def work(count: int, server_url: str, holds: bool) -> list[float]:
     """µs of a message in each part; after the last one, once the transaction is over and the table was vacuumed."""
-    import django
     import psycopg
-    from django.core.management import call_command
 
-    django.setup()
-    call_command("migrate", verbosity=0)
-    from djqueue import queues
+    queue = set_up()
     from tests.benchmarks.scaling import BATCH, Server, fill
 
-    queue = queues["default"]
     fill(queue, 2 * BATCH)
     server, beside = Server(queue), psycopg.connect(server_url, autocommit=True)
     beside.execute("BEGIN ISOLATION LEVEL REPEATABLE READ" if holds else "SELECT 1")
@@ -65,18 +56,12 @@ def main() -> None:
     if options.holds:
         print(json.dumps(work(options.count, os.environ["BENCH_CONNECTION"], options.holds == "yes")))
         return
-    print(
-        f"{'snapshot':10}"
-        + "".join(f"{options.count * part // PARTS:>9,}" for part in range(1, PARTS + 1))
-        + "   after"
-    )
+    parts = [f"{options.count * part // PARTS:,}" for part in range(1, PARTS + 1)]
+    table = Table(("snapshot", "10"), *((part, ">9,.1f") for part in [*parts, "after"]))
     for holds in ("no", "yes"):
         with servers.Postgres(servers.run_dir() / f"bloat-{holds}") as server:
-            env = {"BENCH_BACKEND": "postgres", "BENCH_CONNECTION": server.url, "PYTHONPATH": str(ROOT)}
-            env |= {"DJANGO_SETTINGS_MODULE": "tests.benchmarks.settings"}
-            command = [sys.executable, __file__, "--holds", holds, "--count", str(options.count)]
-            output = subprocess.run(command, cwd=ROOT, env=os.environ | env, check=True, capture_output=True, text=True)
-        print(f"{holds:10}" + "".join(f"{cost:>9,.1f}" for cost in json.loads(output.stdout)), flush=True)
+            env = environment("postgres", server.url)
+            table.add(holds, *output("bloat", env, "--holds", holds, "--count", options.count))
 
 
 if __name__ == "__main__":

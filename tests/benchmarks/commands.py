@@ -3,11 +3,24 @@
 from djqueue import Throttle, queue_command
 from tests.benchmarks import ledger
 
+TEXT = "some text"
+
 
 @queue_command
 def noted(number, text):
     """A no-op that the ledger knows of."""
     ledger.note(number)
+
+
+def send(numbers):
+    """A call for each."""
+    for number in numbers:
+        noted(number, TEXT)
+
+
+def send_many(numbers):
+    """One call for all."""
+    noted.enqueue_many([(number, TEXT) for number in numbers])
 
 
 @queue_command

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import django
 from django.core.management import call_command
@@ -55,12 +56,9 @@ def drain(queue, count: int, limit: int) -> float:
                 done[0] += completed
         queue.close()
 
-    threads = [threading.Thread(target=work) for _ in range(THREADS)]
     began = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda _: work(), range(THREADS)))
     return time.perf_counter() - began
 
 

@@ -14,9 +14,11 @@ import pickle
 import sqlite3
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.benchmarks.measure import cost
 
 BATCH, THREADS, LEASE = 32, 4, 60
 KEY = hashlib.sha256(b"only for benchmarks").digest()
@@ -140,16 +142,10 @@ FLOORS = {"redis": Redis, "redis-blocking": Redis, "postgres": Postgres, "sqlite
 def drain(floor, count: int) -> dict:
     """Messages per second, and microseconds of processor for each."""
     floor.fill(map(pack, range(count)))
-    threads = [threading.Thread(target=_work, args=[floor.step()]) for _ in range(THREADS)]
-    began, used = time.perf_counter(), time.process_time()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return {
-        "drain": count / (time.perf_counter() - began),
-        "cpu": (time.process_time() - used) / count * 1e6,
-    }
+    steps = [floor.step() for _ in range(THREADS)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = cost(count, lambda: list(pool.map(_work, steps)))
+    return {"drain": found["rate"], "cpu": found["cpu"]}
 
 
 def _work(claim: Step) -> None:

@@ -1,26 +1,26 @@
-"""Enqueues on one backend, in one process, and prints as JSON what a message cost.
-
-First by a call for each message, then by one call for many, which are left in the queue; one in memory is drained too.
-What a message costs to enqueue is that of the cheapest part of all messages, as other load only adds to it.
-"""
+"""What programs share that measure in their own process: what a message costs here and in the server of its queue."""
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import sys
 import time
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
 
-import django
-from django.core.management import call_command
 
-SINGLES, PART = 3_000, 250
-"""Messages that are enqueued one by one, and how many of them are one part."""
-CALL = 5_000
-"""Messages of a call for many."""
+def set_up(settings: str = "tests.benchmarks.settings"):
+    """Set Django up, with the tables of the queue; the default queue."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = settings
+    import django  # here, as who measures without it need not have it
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0)
+    from djqueue import queues
+
+    return queues["default"]
 
 
 def cost(count: int, function: Callable[[], object]) -> dict[str, float]:
@@ -34,48 +34,44 @@ def cost(count: int, function: Callable[[], object]) -> dict[str, float]:
     }
 
 
-def least(send: Callable[[range], None], count: int, size: int) -> dict[str, float]:
-    """The least of each figure, of all parts of that size."""
-    parts = [range(start, min(start + size, count)) for start in range(0, count, size)]
-    costs = [cost(len(part), partial(send, part)) for part in parts]
-    return {name: min(each[name] for each in costs) for name in ("cpu", "switches")}
-
-
 def _switches() -> int:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_nvcsw + usage.ru_nivcsw
 
 
-def drain(count: int) -> dict[str, float]:
-    from djqueue import Consumer
-
-    found = cost(count, lambda: Consumer(threads=4, periodic=False).run(limit=count))
-    return {"drain": found["rate"], "cpu": found["cpu"], "switches": found["switches"]}
+# ---- The server
 
 
-def main(count: int) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.settings"
-    django.setup()
-    call_command("migrate", verbosity=0)
-    from djqueue import queues
-    from tests.benchmarks.commands import noted
+def server_pid(queue) -> int | None:
+    """The process, or the thread, that serves a queue; None if there is none apart from this one."""
+    from django.db import connections
 
-    def send_singly(numbers: range) -> None:
-        for number in numbers:
-            noted(number, "some text")
-
-    def send_many(numbers: range) -> None:
-        noted.enqueue_many([(number, "some text") for number in numbers])
-
-    queues["default"].flush()
-    send_singly(range(1))  # opens connections
-    figures = {"single": least(send_singly, SINGLES, PART)}
-    queues["default"].flush()
-    figures["bulk"] = least(send_many, count, CALL)
-    if os.environ["BENCH_BACKEND"] == "memory":
-        figures["drain"] = drain(count)
-    print(json.dumps(figures))
+    if not queue.database:
+        link = getattr(queue, "_link", None)  # none in memory
+        return link and link.client.info("server")["process_id"]
+    connection = connections[queue.database]
+    connection.ensure_connection()
+    if connection.vendor == "postgresql":
+        return connection.connection.info.backend_pid
+    if connection.vendor == "mysql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT tid FROM information_schema.processlist WHERE id = connection_id()")
+            return cursor.fetchone()[0]
+    return None
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+def cpu_of(pid: int | str | None) -> float:
+    """Microseconds of processor that a process has taken so far; 0 if there is none."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1000 if pid else 0.0
+
+
+# ---- Figures
+
+
+def ends(found: list[float]) -> dict[str, float]:
+    return {"median": median(found), "least": min(found), "most": max(found)}
+
+
+def percentiles(taken: list[float]) -> dict[str, float]:
+    cuts = quantiles(taken, n=100, method="inclusive")
+    return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "count": len(taken)}

@@ -6,19 +6,19 @@ of consumer and server together counts, and its median: it moves less with other
 
 from __future__ import annotations
 
+import json
 import os
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from unittest import mock
 
-import django
-from django.core.management import call_command
 from django.db import connections
 from django.test import override_settings
+
+from tests.benchmarks.measure import cost, cpu_of, server_pid, set_up
+from tests.benchmarks.programs import Table, environment, lines, parser
 
 ROUNDS, COUNT = 9, 20_000
 BACKENDS = ("memory", "sqlite", "redis-blocking", "postgres")
@@ -48,49 +48,42 @@ def only(parts: tuple[str, ...]) -> Iterator[None]:
 
 def server_cpu(queue) -> float:
     """Microseconds of processor that the server of a queue has taken; of PostgreSQL all its processes."""
-    if queue.database is None:
-        link = getattr(queue, "_link", None)  # none in memory
-        return _of(Path(f"/proc/{link.client.info('server')['process_id']}/schedstat")) if link else 0.0
-    connection = connections[queue.database]
-    if connection.vendor != "postgresql":
-        return 0.0
-    connection.ensure_connection()
-    words = Path(f"/proc/{connection.connection.info.backend_pid}/stat").read_text().rpartition(")")[2].split()
-    parent = words[1]
-    ended = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[13:15]
+    pid = server_pid(queue)
+    if queue.database is None or connections[queue.database].vendor != "postgresql":
+        return cpu_of(pid)
+    parent = _stat(pid)[1]
+    ticks = sum(map(int, _stat(parent)[13:15])) / os.sysconf("SC_CLK_TCK")
     living = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    ticks = sum(map(int, ended)) / os.sysconf("SC_CLK_TCK")
-    return ticks * 1e6 + sum(_of(Path(f"/proc/{pid}/schedstat")) for pid in living)
+    return ticks * 1e6 + sum(map(_cpu_of, living))
 
 
-def _of(schedstat: Path) -> float:
-    with suppress(FileNotFoundError, ProcessLookupError):  # of a process that has just ended
-        return int(schedstat.read_text().split()[0]) / 1000
+def _cpu_of(pid: str) -> float:
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+        return cpu_of(pid)
     return 0.0
+
+
+def _stat(pid: int | str) -> list[str]:
+    """The fields of /proc/PID/stat after the name of the program."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def drain(queue, parts: tuple[str, ...]) -> tuple[float, float]:
     """Microseconds of a message: of the consumer, and of the server."""
     from djqueue import Consumer
-    from tests.benchmarks.commands import noted
+    from tests.benchmarks.commands import send_many
 
     for start in range(0, COUNT, 5_000):
-        noted.enqueue_many([(number, "some text") for number in range(start, start + 5_000)])
+        send_many(range(start, start + 5_000))
     with only(parts):
         consumer = Consumer(threads=4, periodic=False)
-        before, used = server_cpu(queue), time.process_time()
-        consumer.run(limit=COUNT)
-        ours = time.process_time() - used
-        return ours / COUNT * 1e6, (server_cpu(queue) - before) / COUNT
+        before = server_cpu(queue)
+        ours = cost(COUNT, lambda: consumer.run(limit=COUNT))["cpu"]
+        return ours, (server_cpu(queue) - before) / COUNT
 
 
 def measure() -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.settings"
-    django.setup()
-    call_command("migrate", verbosity=0)
-    from djqueue import queues
-
-    queue = queues["default"]
+    queue = set_up()
     queue.flush()
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in VARIANTS}
     for turn in range(ROUNDS + 1):
@@ -102,8 +95,7 @@ def measure() -> None:
     for name, figures in found.items():
         ours, theirs = (median(column) for column in zip(*figures, strict=True))
         whole = least(figures)
-        row = f"{name:22}{ours:7.2f}{theirs:7.2f}{whole:7.2f}{whole / bare:7.3f}"
-        print(f"{os.environ['BENCH_BACKEND']:15}{row}", flush=True)
+        print(json.dumps([name, ours, theirs, whole, whole / bare]), flush=True)
 
 
 def least(figures: list[tuple[float, float]]) -> float:
@@ -111,15 +103,13 @@ def least(figures: list[tuple[float, float]]) -> float:
     return sorted(map(sum, figures))[len(figures) // 4]
 
 
-def main(backends: list[str]) -> None:
-    import subprocess
-
-    from tests.benchmarks.run import environment
-
-    print(f"{'backend':15}{'kept':22}{'here':>7}{'server':>7}{'all':>7}{'ratio':>7}   µs a message")
-    for backend in backends or BACKENDS:
-        subprocess.run([sys.executable, "-m", __spec__.name], env=environment(backend), check=True)
+def main() -> None:
+    figures = ("here", ">7.2f"), ("server", ">7.2f"), ("all", ">7.2f"), ("ratio", ">7.3f")
+    table = Table(("backend", "15"), ("µs a message", "22"), *figures)
+    for backend in parser(__doc__, BACKENDS).parse_args().backends:
+        for row in lines("monitoring", environment(backend)):
+            table.add(backend, *row)
 
 
 if __name__ == "__main__":
-    measure() if "BENCH_BACKEND" in os.environ else main(sys.argv[1:])
+    measure() if "BENCH_BACKEND" in os.environ else main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import resource
 import sys
@@ -13,9 +12,10 @@ from io import StringIO
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-import django
 from django.core.management import CommandError, call_command
 from django.db import connections
+
+from tests.benchmarks.measure import set_up
 
 ROOT = "/admin/djqueue/dashboard/"
 DAY = 86_400.0
@@ -346,12 +346,7 @@ _LAST: dict[Any, str] = {}
 
 
 def main(steps: str, *numbers: str) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.operating_settings"
-    django.setup()
-    call_command("migrate", verbosity=0)
-    from djqueue import queues
-
-    queue = queues["default"]
+    queue = set_up("tests.benchmarks.operating_settings")
     if "fill" in steps:
         fill(queue, Sizes(*map(int, numbers)))
         analyse(queue)

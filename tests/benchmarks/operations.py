@@ -12,10 +12,6 @@ process has grown. One that takes more than ``--most`` seconds of CPU is an erro
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,49 +19,36 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.benchmarks.scale import LARGE  # noqa: E402  after the path is known
+from tests.benchmarks.programs import Table, environment, lines, parser  # noqa: E402  after the path is known
+from tests.benchmarks.scale import LARGE  # noqa: E402
 from tests.support import servers  # noqa: E402
 
 BACKENDS = ("postgres", "redis")
 SIZES = {"waiting": 1_000_000, "failed": 100_000, "lanes": 10_000, "schedules": 1_000, "history": 100_000}
 STEPS = "fill,look,change"
+SECONDS = ">9.3f"
+COLUMNS = {"cpu": SECONDS, "server": SECONDS, "longest": SECONDS, "trips": ">9,", "rows": ">11,", "memory": ">7"}
 READS_ALL = ("queue_errors list --exception", "queue_errors summary", "queue_history --command", "queue_history --id")
 """Searches through all that has failed, or through the whole history."""
 
 
 def measure(backend: str, sizes: list[int]) -> Iterator[dict]:
-    """What each page and command costs, from a process of its own, on a server of its own."""
-    folder = servers.run_dir() / f"operations-{backend}"
-    server = servers.KINDS[backend](folder, *LARGE.get(backend, ())).start()
-    env = os.environ | {"BENCH_BACKEND": backend, "BENCH_CONNECTION": server.url}
-    command = [sys.executable, "-m", "tests.benchmarks.operating", STEPS, *map(str, sizes)]
-    try:
-        with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
-            yield from map(json.loads, process.stdout)
-        if process.returncode:
-            raise SystemExit(f"{backend}: the measuring process ended with {process.returncode}")
-    finally:
-        server.stop()
-
-
-def line(found: dict) -> str:
-    rows = "" if found["rows"] is None else f"{found['rows']:,}"
-    seconds = "".join(f"{found[name]:>9.3f}" for name in ("cpu", "server", "longest"))
-    return f"{found['name'][:58]:58}{seconds}{found['trips']:>9,}{rows:>11}{found['memory']:>7}"
+    """What each page and command costs, on a server of its own."""
+    with servers.KINDS[backend](servers.run_dir() / f"operations-{backend}", *LARGE.get(backend, ())) as server:
+        yield from lines("operating", environment(backend, server.url), STEPS, *sizes)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("backends", nargs="*", default=BACKENDS, metavar="BACKEND", help=", ".join(BACKENDS))
+    switches = parser(__doc__, BACKENDS)
     for name, size in SIZES.items():
-        parser.add_argument(f"--{name}", type=int, default=size, help="default: %(default)s")
-    parser.add_argument("--most", type=float, default=1.0, help="seconds (default: 1)")
-    options = parser.parse_args()
+        switches.add_argument(f"--{name}", type=int, default=size, help="default: %(default)s")
+    switches.add_argument("--most", type=float, default=1.0, help="seconds (default: 1)")
+    options = switches.parse_args()
     slow = []
     for backend in options.backends:
-        print(f"{backend:58}{'cpu':>9}{'server':>9}{'longest':>9}{'trips':>9}{'rows':>11}{'MiB':>7}")
+        table = Table((backend, "58"), *COLUMNS.items())
         for found in measure(backend, [getattr(options, name) for name in SIZES]):
-            print(line(found), flush=True)
+            table.add(found["name"][:58], *(found[name] for name in COLUMNS))
             took = found["longest" if found["is_change"] else "cpu"]
             if took > options.most and not found["name"].startswith(READS_ALL):
                 slow.append(f"{backend}: {found['name']} took {took} s")

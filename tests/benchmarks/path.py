@@ -1,6 +1,6 @@
 """What one message passes on its way through djqueue, on Redis and on databases.
 
-    python tests/benchmarks/path.py [--list] [BACKEND …]
+    python -m tests.benchmarks.path [--list] [BACKEND …]
 
 A plain message, one that fails once and is retried, and one that is throttled: each is sent to a waiting consumer of
 one thread, after another one like it. Counted is what is done for it in the sender, in the fetcher's claim, in the
@@ -12,28 +12,10 @@ included, to the user's function, with ``Context.run``. Prints a table in reStru
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.benchmarks.run import address  # noqa: E402  after the path is known
+from tests.benchmarks.programs import environment, output, parser
 
 BACKENDS = ("redis", "sqlite", "postgres")
 COLUMNS = ("Backend", "Message", "Files", "Lua files", "Functions", "Calls", "Moves", "Statements or scripts", "Frames")
-
-
-def measure(backend: str) -> dict[str, dict]:
-    """The figures of each case, from a process of its own."""
-    env = os.environ | {"BENCH_BACKEND": backend, "BENCH_CONNECTION": address(backend)}
-    command = [sys.executable, "-m", "tests.benchmarks.tracing"]
-    output = subprocess.run(command, cwd=ROOT, env=env, check=True, capture_output=True, text=True).stdout
-    return json.loads(output.strip().splitlines()[-1])
 
 
 def row(backend: str, case: str, found: dict) -> list[str]:
@@ -50,13 +32,12 @@ def table(rows: list[list[str]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("backends", nargs="*", default=BACKENDS, metavar="BACKEND", help=", ".join(BACKENDS))
-    parser.add_argument("--list", action="store_true", help="also print the files, the frames and the statements")
-    options = parser.parse_args()
+    switches = parser(__doc__, BACKENDS)
+    switches.add_argument("--list", action="store_true", help="also print the files, the frames and the statements")
+    options = switches.parse_args()
     rows = []
     for backend in options.backends:
-        for case, found in measure(backend).items():
+        for case, found in output("tracing", environment(backend)).items():
             rows.append(row(backend, case, found))
             if options.list:
                 print(f"{backend}, {case}", *found["files"], *found["lua"], sep="\n    ")

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.benchmarks import ledger
+from tests.benchmarks.programs import ROOT
 from tests.support.server_process import die_with_parent
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 PATIENCE = 60.0
 LOOK = 0.005

@@ -5,23 +5,20 @@ Each turn packs, signs, verifies and unpickles one message and calls a function,
 
 from __future__ import annotations
 
-import time
-
 from tests.benchmarks.floor import pack, run
+from tests.benchmarks.measure import cost
 
 TURNS, TIMES = 20_000, 5
 
 
 def microseconds() -> float:
     """Of processor for a turn: the least of some measurements, as other load only adds to it."""
-    return min(_measured() for _ in range(TIMES))
+    return min(cost(TURNS, _turns)["cpu"] for _ in range(TIMES))
 
 
-def _measured() -> float:
-    began = time.process_time()
+def _turns() -> None:
     for number in range(TURNS):
         run(pack(number))
-    return (time.process_time() - began) / TURNS * 1e6
 
 
 if __name__ == "__main__":

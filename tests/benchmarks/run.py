@@ -10,10 +10,7 @@ the tolerance, the run fails; ``--write`` stores those of this run instead.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,9 +19,9 @@ sys.path.insert(0, str(ROOT))
 
 from tests.benchmarks import ledger, reference  # noqa: E402  after the path is known
 from tests.benchmarks.processes import Processes  # noqa: E402
+from tests.benchmarks.programs import Table, environment, output, parser  # noqa: E402
 from tests.support import servers  # noqa: E402
 
-SERVERS = {"redis": "redis", "redis-blocking": "redis", "postgres": "postgres", "mariadb": "mariadb"}
 BACKENDS = ("memory", "sqlite", "postgres", "redis-blocking")
 OTHERS = ("mariadb", "redis")
 LIMITS = Path(__file__).with_name("limits.json")
@@ -37,14 +34,6 @@ SLACK = {"switches": 0.1}
 """What may come on top, where the stored figure is near to nothing."""
 
 Figures = dict[str, float]
-
-
-def address(backend: str) -> str:
-    """Where the backend is; its server is started if it is not running yet."""
-    if backend in SERVERS:
-        servers.start(SERVERS[backend])
-        return servers.address(SERVERS[backend])
-    return str(servers.run_dir() / "benchmark.sqlite3") if backend == "sqlite" else ""
 
 
 def measure(backend: str, count: int) -> Figures:
@@ -64,8 +53,8 @@ def one_round(backend: str, count: int) -> dict[str, Figures]:
     """Enqueue in one process, and drain by another one."""
     path = servers.run_dir() / "benchmark.ledger"
     ledger.make(path)
-    env = environment(backend) | {"BENCH_LEDGER": str(path), "DJANGO_SETTINGS_MODULE": "tests.benchmarks.settings"}
-    figures = json.loads(output("measure", env, str(count)))
+    env = environment(backend, BENCH_LEDGER=str(path), DJANGO_SETTINGS_MODULE="tests.benchmarks.settings")
+    figures = output("enqueueing", env, count)
     if "drain" not in figures:
         consumer = "django-admin queue_consumer --threads 4"
         path.unlink()
@@ -79,7 +68,7 @@ def way(backend: str) -> Figures:
     """The frames between the consumer's loop and the command, and the statements or scripts, of one plain message."""
     if backend == "memory":
         return {}
-    found = json.loads(output("tracing", environment(backend)))["plain"]
+    found = output("tracing", environment(backend))["plain"]
     return {"frames": len(found["frames"]), "statements": sum(found["asked"])}
 
 
@@ -87,20 +76,7 @@ def floor(backend: str, count: int) -> float:
     """Microseconds of the bare loop over the same store."""
     if backend in ("memory", "mariadb"):
         return 0.0
-    return min(found["cpu"] for found in json.loads(output("floor", environment(backend), str(count))))
-
-
-def environment(backend: str) -> dict[str, str]:
-    own = {"BENCH_BACKEND": backend, "BENCH_CONNECTION": address(backend), "PYTHONPATH": str(ROOT)}
-    return os.environ | own
-
-
-def output(module: str, env: dict[str, str], *arguments: str) -> str:
-    command = [sys.executable, "-m", f"tests.benchmarks.{module}", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{module} on {env['BENCH_BACKEND']}: {done.stderr}")
-    return done.stdout.strip().splitlines()[-1]
+    return min(found["cpu"] for found in output("floor", environment(backend), count))
 
 
 def excesses(found: dict[str, Figures], stored: dict[str, Figures]) -> list[str]:
@@ -116,16 +92,18 @@ def excesses(found: dict[str, Figures], stored: dict[str, Figures]) -> list[str]
     return said
 
 
-def head() -> str:
-    costs = "".join(f"{verb:>9}{'µs':>7}" for verb in VERBS)
-    return f"{'backend':15}{costs}{'switches':>10}{'frames':>8}{'statements':>12}{'drain/s':>10}{'turn, µs':>10}"
+def table_of_costs() -> Table:
+    costs = [column for verb in VERBS for column in ((verb, ">9.2f"), ("µs", ">7.1f"))]
+    ways = ("switches", ">10.2f"), ("frames", ">8g"), ("statements", ">12g")
+    return Table(("backend", "15"), *costs, *ways, ("drain/s", ">10,.0f"), ("turn, µs", ">10.2f"))
 
 
-def line(backend: str, figures: Figures) -> str:
+def row(backend: str, figures: Figures) -> list:
     """Processor time in turns and in microseconds; a figure that there is not is 0."""
-    costs = "".join(f"{figures[verb]:>9.2f}{figures[verb] * figures['turn']:>7.1f}" for verb in VERBS)
-    others = f"{figures['switches']:>10.2f}{figures.get('frames', 0):>8g}{figures.get('statements', 0):>12g}"
-    return f"{backend:15}{costs}{others}{figures['per_second']:>10,.0f}{figures['turn']:>10.2f}"
+    turn = figures["turn"]
+    costs = [cost for verb in VERBS for cost in (figures[verb], figures[verb] * turn)]
+    ways = [figures.get(name, 0) for name in ("switches", "frames", "statements")]
+    return [backend, *costs, *ways, figures["per_second"], turn]
 
 
 def compared(figures: Figures) -> Figures:
@@ -145,16 +123,14 @@ def table(found: dict[str, Figures]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("backends", nargs="*", default=BACKENDS, metavar="BACKEND", help=", ".join(BACKENDS + OTHERS))
-    parser.add_argument("--count", type=int, default=30_000, help="messages per round (default: %(default)s)")
-    parser.add_argument("--write", action="store_true", help="store the figures of this run")
-    options = parser.parse_args()
-    print(head())
-    found = {}
+    switches = parser(__doc__, BACKENDS, OTHERS)
+    switches.add_argument("--count", type=int, default=30_000, help="messages per round (default: %(default)s)")
+    switches.add_argument("--write", action="store_true", help="store the figures of this run")
+    options = switches.parse_args()
+    costs, found = table_of_costs(), {}
     for backend in options.backends:
         found[backend] = measure(backend, options.count)
-        print(line(backend, found[backend]), flush=True)
+        costs.add(*row(backend, found[backend]))
     stored = json.loads(LIMITS.read_text())
     if options.write:
         store(stored | {backend: compared(figures) for backend, figures in found.items()})

@@ -12,10 +12,7 @@ shows.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tests.support import servers  # noqa: E402  after the path is known
+from tests.benchmarks.programs import Table, environment, lines, parser  # noqa: E402  after the path is known
+from tests.support import servers  # noqa: E402
 
 BACKENDS = ("sqlite", "redis", "postgres", "mariadb")
 SIZES = {"waiting": 20_000, "delayed": 20_000, "leased": 2_000, "queues": 100, "lanes": 2_000}
@@ -40,21 +38,15 @@ SAVED = ROOT / "docs" / "drawings" / "scale.json"
 
 
 def measure(backend: str, sizes: dict[str, int]) -> Iterator[dict]:
-    """What each step costs, from a process of its own, on a server of its own."""
+    """What each step costs, on a server of its own."""
     folder = servers.run_dir() / f"scale-{backend}"
-    server = servers.KINDS[backend](folder, *LARGE.get(backend, ())).start() if backend in servers.KINDS else None
-    empty = "djqueue_empty" if server else f"{folder}-empty.sqlite3"
-    address = server.url if server else f"{folder}.sqlite3"
-    env = os.environ | {"BENCH_BACKEND": backend, "BENCH_CONNECTION": address, "BENCH_EMPTY": empty}
-    command = [sys.executable, "-m", "tests.benchmarks.scaling", *map(str, sizes.values())]
-    try:
-        with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
-            yield from map(json.loads, process.stdout)
-        if process.returncode:
-            raise SystemExit(f"{backend}: the measuring process ended with {process.returncode}")
-    finally:
-        if server:
-            server.stop()
+    if backend not in servers.KINDS:
+        env = environment(backend, f"{folder}.sqlite3", BENCH_EMPTY=f"{folder}-empty.sqlite3")
+        yield from lines("scaling", env, *sizes.values())
+        return
+    with servers.KINDS[backend](folder, *LARGE.get(backend, ())) as server:
+        env = environment(backend, server.url, BENCH_EMPTY="djqueue_empty")
+        yield from lines("scaling", env, *sizes.values())
 
 
 def cell(found: dict) -> str:
@@ -68,24 +60,22 @@ def save(found: dict[str, list[dict]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("backends", nargs="*", default=BACKENDS, metavar="BACKEND", help=", ".join(BACKENDS))
+    switches = parser(__doc__, BACKENDS)
     for name, size in SIZES.items():
-        parser.add_argument(f"--{name}", type=int, help=f"default: {size:,}; with --full {FULL[name]:,}")
-    parser.add_argument("--full", action="store_true", help="the sizes that the documentation shows")
-    parser.add_argument("--most", type=float, default=2.0, help="times the cost of an empty queue (default: 2)")
-    parser.add_argument("--save", action="store_true", help="write what the documentation shows")
-    options = parser.parse_args()
+        switches.add_argument(f"--{name}", type=int, help=f"default: {size:,}; with --full {FULL[name]:,}")
+    switches.add_argument("--full", action="store_true", help="the sizes that the documentation shows")
+    switches.add_argument("--most", type=float, default=2.0, help="times the cost of an empty queue (default: 2)")
+    switches.add_argument("--save", action="store_true", help="write what the documentation shows")
+    options = switches.parse_args()
     usual = FULL if options.full else SIZES
     sizes = {name: usual[name] if (given := getattr(options, name)) is None else given for name in SIZES}
     steep = []
     for backend in options.backends:
-        print(f"{backend:18}" + "".join(f"{verb:>22}" for verb in VERBS))
+        table = Table((backend, ">9,"), ("", "9"), *((verb, ">22") for verb in VERBS))
         steps = []
         for found in measure(backend, sizes):
             steps.append(found)
-            cells = "".join(f"{cell(found['verbs'][verb]):>22}" for verb in VERBS)
-            print(f"{found['size']:>9,} {found['kind']:8}{cells}", flush=True)
+            table.add(found["size"], f" {found['kind']}", *(cell(found["verbs"][verb]) for verb in VERBS))
             steep += [
                 f"{backend}: {verb} at {found['size']:,} {found['kind']} costs {ratio} times as much as when empty"
                 for verb in FLAT

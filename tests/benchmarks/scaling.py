@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-import django
 from django.core.management import call_command
 from django.db import connections
+
+from tests.benchmarks.measure import cpu_of, server_pid, set_up
 
 DAY = 86_400.0
 ROUNDS = 7
@@ -63,14 +63,13 @@ class Server:
 
     def __init__(self, queue):
         self._queue, self._statements = queue, 0
-        self._stat = self._schedstat()
+        self._pid = server_pid(queue)
         if queue.database:
             connections[queue.database].execute_wrappers.append(self._count)
 
     def read(self) -> tuple[float, int]:
         """µs of CPU, and statements or scripts, so far."""
-        spent = int(self._stat.read_text().split()[0]) / 1000 if self._stat else 0.0
-        return spent, self._statements if self._queue.database else self._scripts()
+        return cpu_of(self._pid), self._statements if self._queue.database else self._scripts()
 
     def _count(self, execute: Callable, sql, params, many, context):
         self._statements += 1
@@ -79,20 +78,6 @@ class Server:
     def _scripts(self) -> int:
         stats = self._queue._link.client.info("commandstats")
         return sum(stats[name]["calls"] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats)
-
-    def _schedstat(self) -> Path | None:
-        """The file with the nanoseconds of the process, or of the thread, that serves the queue."""
-        if not self._queue.database:
-            return Path(f"/proc/{self._queue._link.client.info('server')['process_id']}/schedstat")
-        connection = connections[self._queue.database]
-        connection.ensure_connection()
-        if connection.vendor == "postgresql":
-            return Path(f"/proc/{connection.connection.info.backend_pid}/schedstat")
-        if connection.vendor == "mysql":
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT tid FROM information_schema.processlist WHERE id = connection_id()")
-                return Path(f"/proc/{cursor.fetchone()[0]}/schedstat")
-        return None
 
     def cost(self, verb: Callable[[], int]) -> Cost:
         """What one message or call costs; ``verb`` returns how many it was."""
@@ -169,12 +154,7 @@ def twin(queue):
 
 
 def main(waiting: int, delayed: int, leased: int, many: int, lanes: int) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.benchmarks.settings"
-    django.setup()
-    call_command("migrate", verbosity=0)
-    from djqueue import queues
-
-    queue, sizes, filled = queues["default"], (waiting, delayed, leased), (0, 0, 0)
+    queue, sizes, filled = set_up(), (waiting, delayed, leased), (0, 0, 0)
     empty = twin(queue)
     plain, laned = Load([empty]), Load([type(empty)("lanes", empty.connection)], cycle(range(BULK)))
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from re import findall
 from types import CodeType, FrameType
 
-import django
-from django.core.management import call_command
+from djqueue.testing.patience import eventually
+from tests.benchmarks.measure import set_up
 
-PATIENCE = 20.0  # seconds for which a message may be on its way
 PHASES = ("sending", "claiming", "running", "settling")
 VERBS = {
     "claim": "claiming",
@@ -207,14 +206,6 @@ def figures(recorder: Recorder) -> dict:
     }
 
 
-def until(condition) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError("the message did not come through")
-        time.sleep(0.005)
-
-
 def trace(command, recorder: Recorder, name: str, starts: int) -> None:
     """Send a message while a consumer waits, until the store knows that it is done."""
     recorder.start()
@@ -222,18 +213,15 @@ def trace(command, recorder: Recorder, name: str, starts: int) -> None:
     sys.setprofile(recorder)
     command(name, 42)
     sys.setprofile(None)
-    until(lambda: sum(walk.phase == "settling" for walk in recorder.kept) == starts)
+    eventually(lambda: sum(walk.phase == "settling" for walk in recorder.kept) == starts)
     time.sleep(0.2)  # the worker is done with it, and waits for the next one
 
 
 def main() -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = os.environ.get("BENCH_SETTINGS", "tests.benchmarks.settings")
-    django.setup()
-    call_command("migrate", verbosity=0)
-    from djqueue import Consumer, queues
+    set_up().flush()
+    from djqueue import Consumer
     from tests.benchmarks import commands
 
-    queues["default"].flush()
     recorder, found = Recorder(), {}
     consumer = Consumer(threads=1, periodic=False)
     threading.setprofile(recorder)

@@ -12,7 +12,7 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.running.executor import execute
 from djqueue.utils import clock
 from tests.support.clock import Clock
-from tests.support.consumer import away, heard, message_for
+from tests.support.consumer import message_for, recorded_signals, unreachable
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
 
@@ -37,7 +37,7 @@ def control_channel(queue):
 
 
 @pytest.fixture
-def begun(queue, monkeypatch):
+def begin_sizes(queue, monkeypatch):
     """How many leases each call of begin() took."""
     counted, begin = [], queue.begin
     monkeypatch.setattr(queue, "begin", lambda leases: counted.append(len(leases)) or begin(leases))
@@ -55,31 +55,31 @@ def run(queue, control_channel, **how):
     return held, execute(queue, held.lease, control=control)
 
 
-def test_a_command_that_was_not_seen_done_here_is_begun_first(queue, control_channel, begun):
+def test_a_command_that_was_not_seen_done_here_is_begun_first(queue, control_channel, begin_sizes):
     held, verdict = run(queue, control_channel)
-    assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, True, [1])
+    assert (verdict.outcome, held.lease.begun, begin_sizes) == (Outcome.DONE, True, [1])
 
 
-def test_one_that_was_costs_no_round_trip_unless_it_was_started_before(queue, control_channel, begun):
+def test_one_that_was_costs_no_round_trip_unless_it_was_started_before(queue, control_channel, begin_sizes):
     control_channel.saw_through(run(queue, control_channel)[0])
     held, verdict = run(queue, control_channel)
-    assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, False, [1])
+    assert (verdict.outcome, held.lease.begun, begin_sizes) == (Outcome.DONE, False, [1])
     run(queue, control_channel, attempts=1, failures=1)
-    assert begun == [1, 1]
+    assert begin_sizes == [1, 1]
 
 
-def test_one_of_which_one_start_may_be_lost_is_always_begun_first(queue, control_channel, begun):
+def test_one_of_which_one_start_may_be_lost_is_always_begun_first(queue, control_channel, begin_sizes):
     for _ in range(2):
         control_channel.saw_through(run(queue, control_channel, command=at_most_once)[0])
-    assert begun == [1, 1]
+    assert begin_sizes == [1, 1]
 
 
-def test_what_began_with_its_claim_costs_none_either(queue, control_channel, begun):
+def test_what_began_with_its_claim_costs_none_either(queue, control_channel, begin_sizes):
     held, verdict = run(queue, control_channel, begin=True)
-    assert (verdict.outcome, held.lease.begun, begun) == (Outcome.DONE, True, [])
+    assert (verdict.outcome, held.lease.begun, begin_sizes) == (Outcome.DONE, True, [])
 
 
-def test_what_runs_for_half_a_second_is_begun_then(queue, begun, monkeypatch):
+def test_what_runs_for_half_a_second_is_begun_then(queue, begin_sizes, monkeypatch):
     now = Clock(clock())
     monkeypatch.setattr("djqueue.consumer.control.clock", now)
     in_flight = InFlight()
@@ -91,22 +91,22 @@ def test_what_runs_for_half_a_second_is_begun_then(queue, begun, monkeypatch):
     control_channel.tick()
     told = sorted((held.lease.begun, now() - held.began > NOTED) for held in in_flight)
     assert told == [(False, False), (True, True)]
-    assert (control_channel.tick() <= NOTED, begun) == (True, [1])
+    assert (control_channel.tick() <= NOTED, begin_sizes) == (True, [1])
 
 
-def test_what_is_not_ours_any_more_is_not_started(queue, control_channel, begun):
+def test_what_is_not_ours_any_more_is_not_started(queue, control_channel, begin_sizes):
     held, control = claimed(queue, control_channel)
     queue.complete([held.lease])
-    with heard("started") as told:
+    with recorded_signals("started") as told:
         verdict = execute(queue, held.lease, control=control)
-    assert (verdict.outcome, told, begun) == (Outcome.POSTPONED, [], [1])
+    assert (verdict.outcome, told, begin_sizes) == (Outcome.POSTPONED, [], [1])
 
 
 def test_a_store_that_does_not_answer_starts_nothing(queue, control_channel, monkeypatch):
     held, control = claimed(queue, control_channel)
-    monkeypatch.setattr(queue, "begin", away)
+    monkeypatch.setattr(queue, "begin", unreachable)
     with pytest.raises(QueueError):
         control_channel.begin(held)
-    with heard("started") as told:
+    with recorded_signals("started") as told:
         verdict = execute(queue, held.lease, control=control)
     assert (verdict.outcome, told) == (Outcome.POSTPONED, [])

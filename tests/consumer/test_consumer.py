@@ -11,11 +11,11 @@ from djqueue.consumer import Supervisor, supervisor
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, away, heard, message_for, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, message_for, recorded_signals, serving, unreachable
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
-gate = noted(Gate())
+ran = cleared_per_test([])
+release = cleared_per_test(Release())
 
 
 @queue_command(throttle=Throttle(2, 3600))
@@ -29,8 +29,8 @@ def work(number=0):
 
 
 @queue_command
-def pass_the_gate(number=0):
-    gate()
+def wait_for_release(number=0):
+    release.wait()
     ran.append((number, current_message().attempt))
 
 
@@ -78,15 +78,15 @@ class TestHowMany:
     @pytest.mark.backends("memory")
     def test_a_limit_is_not_reached_by_asking(self, queue, monkeypatch):
         """While a claim of an empty queue is on its way, the rate limit is out but nothing has run."""
-        asking, looks, claim, ended = Gate(), Gate(), queue.claim, Supervisor.ended
-        looks.open()
-        monkeypatch.setattr(queue, "claim", lambda *args, **how: asking() or claim(*args, **how))
-        monkeypatch.setattr(Supervisor, "ended", lambda supervisor: looks() or ended(supervisor))
+        asking, looks, claim, ended = Release(), Release(), queue.claim, Supervisor.ended
+        looks.set()
+        monkeypatch.setattr(queue, "claim", lambda *args, **how: asking.wait() or claim(*args, **how))
+        monkeypatch.setattr(Supervisor, "ended", lambda supervisor: looks.wait() or ended(supervisor))
         with serving(threads=1, limit=1) as consumer:
-            asking.await_within(1)
+            asking.await_waiting(1)
             looks.await_passed(looks.passed + 3)
             assert not consumer.future.done()
-            asking.open()
+            asking.set()
             work()
             assert consumer.code() == 0
         assert ran == [0]
@@ -134,25 +134,25 @@ class TestHowMany:
         assert len(ran) == 5
 
     def test_dj25_as_many_at_once_as_there_are_threads_and_never_more(self, queue):
-        pass_the_gate.enqueue_many([(number,) for number in range(12)])
+        wait_for_release.enqueue_many([(number,) for number in range(12)])
         with serving(threads=4, limit=12) as consumer:
-            gate.await_within(4)
+            release.await_waiting(4)
             assert queue.stats().leased == 4  # nothing is claimed ahead of work that takes long
-            gate.open()
+            release.set()
             assert consumer.code() == 0
-        assert (gate.most, gate.passed) == (4, 12)
+        assert (release.most_waiting, release.passed) == (4, 12)
         assert sorted(ran) == [(number, 1) for number in range(12)]
 
     @pytest.mark.backends("memory", "redis")
     def test_dj17_failures_leave_the_pool_at_full_strength(self, queue):
         for command in (explode, leave) * 4:
             command()
-        pass_the_gate.enqueue_many([(number,) for number in range(4)])
+        wait_for_release.enqueue_many([(number,) for number in range(4)])
         with serving(threads=4, limit=12) as consumer:
-            gate.await_within(4)
-            gate.open()
+            release.await_waiting(4)
+            release.set()
             assert consumer.code() == 0
-        assert (len(queue.failed), gate.most) == (8, 4)
+        assert (len(queue.failed), release.most_waiting) == (8, 4)
 
     @pytest.mark.backends("memory")
     def test_async_commands_of_a_thread_share_its_loop(self, queue):
@@ -166,13 +166,13 @@ class TestHowMany:
 
 class TestHowItEnds:
     def test_a_stop_waits_for_what_runs_and_gives_back_the_rest(self, queue):
-        handles = pass_the_gate.enqueue_many([(number,) for number in range(4)])
-        with serving(threads=1) as consumer, heard("consumer_stopping") as told:
-            gate.await_within(1)
+        handles = wait_for_release.enqueue_many([(number,) for number in range(4)])
+        with serving(threads=1) as consumer, recorded_signals("consumer_stopping") as told:
+            release.await_waiting(1)
             consumer.stop()
             eventually(lambda: told)
             eventually(lambda: not consumer.claims())
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert ran == [(0, 1)]
         left = queue.claim(10)
@@ -181,50 +181,50 @@ class TestHowItEnds:
 
     @pytest.mark.backends("memory")
     def test_nothing_is_claimed_after_a_stop(self, queue, monkeypatch):
-        pass_the_gate()
-        with serving(threads=2) as consumer, heard("consumer_stopping") as told:
-            gate.await_within(1)
+        wait_for_release()
+        with serving(threads=2) as consumer, recorded_signals("consumer_stopping") as told:
+            release.await_waiting(1)
             consumer.stop()
             eventually(lambda: told)
             eventually(lambda: not consumer.claims())
             work()
             assert not consumer.future.done()
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert ran == [(0, 1)]
         assert queue.stats().ready == 1
 
     def test_a_second_stop_gives_back_what_runs(self, queue):
-        handle = pass_the_gate()
-        with serving(threads=2) as consumer, heard("released") as told:
-            gate.await_within(1)
+        handle = wait_for_release()
+        with serving(threads=2) as consumer, recorded_signals("released") as told:
+            release.await_waiting(1)
             consumer.stop()
             assert consumer.end() == 1
             assert [about["id"] for _, about in told] == [handle.id]
             entry = queue.find(handle.id).entry
             assert (entry.attempts, entry.failures, entry.lost) == (1, 0, 0)
             assert queue.stats().ready == 1  # another consumer may have it at once
-            gate.open()
+            release.set()
 
     @pytest.mark.backends("memory")
     def test_after_the_grace_what_runs_is_given_back(self, queue):
-        pass_the_gate()
+        wait_for_release()
         with serving(threads=2, grace=0.05) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             assert consumer.end() == 1
             assert queue.stats().ready == 1
-            gate.open()
+            release.set()
 
     @pytest.mark.backends("memory")
     def test_what_was_given_back_is_not_finished_twice(self, queue):
-        pass_the_gate()
-        with serving(threads=1) as first, heard("completed", "lease_lost") as told:
-            gate.await_within(1)
+        wait_for_release()
+        with serving(threads=1) as first, recorded_signals("completed", "lease_lost") as told:
+            release.await_waiting(1)
             first.stop()
             assert first.end() == 1
             with serving(threads=1, limit=1) as second:
-                gate.await_within(2)
-                gate.open()
+                release.await_waiting(2)
+                release.set()
                 assert second.code() == 0
         assert [name for name, _ in told] == ["completed"]
         assert queue.stats().done == 1
@@ -240,23 +240,23 @@ class TestHowItEnds:
 
     @pytest.mark.backends("memory")
     def test_a_store_that_cannot_be_reached_at_the_start(self, queue, monkeypatch, caplog):
-        monkeypatch.setattr(queue, "stats", away)
+        monkeypatch.setattr(queue, "stats", unreachable)
         assert Consumer().run() == 75
-        assert "The store of queue 'default' cannot be used: the store is away" in caplog.text
+        assert "The store of queue 'default' cannot be used: the store is unreachable" in caplog.text
 
     @pytest.mark.backends("memory")
     def test_one_that_says_nothing_at_the_start_holds_up_no_other(self, settings, monkeypatch, caplog):
         path = "djqueue.backends.memory.MemoryQueue"
         settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
         monkeypatch.setattr(consumer, "FIRST_ANSWER", 0.05)
-        hung, store, stats = queues["default"], Gate(), queues["default"].stats
-        monkeypatch.setattr(hung, "stats", lambda: store() or stats())
+        hung, store, stats = queues["default"], Release(), queues["default"].stats
+        monkeypatch.setattr(hung, "stats", lambda: store.wait() or stats())
         work.using(queue_name="other").enqueue(1)
         with serving("default", "other"):
-            store.await_within(1)
+            store.await_waiting(1)
             eventually(lambda: ran == [1])
             assert "The store of queue 'default' says nothing for 0.05 s" in caplog.text
-            store.open()
+            store.set()
             work(2)
             eventually(lambda: ran == [1, 2])
 
@@ -265,7 +265,7 @@ class TestHowItEnds:
         with self.stopping(queue, monkeypatch) as (consumer, store):
             with pytest.raises(TimeoutError):
                 consumer.future.result(0.3)
-            store.open()
+            store.set()
             assert consumer.code() == 0
         assert queue.stats().done == 1
 
@@ -273,17 +273,17 @@ class TestHowItEnds:
     def test_but_not_after_a_second_stop(self, queue, monkeypatch):
         with self.stopping(queue, monkeypatch) as (consumer, store):
             assert consumer.end() == 1
-            store.open()
+            store.set()
 
     @contextmanager
     def stopping(self, queue, monkeypatch):
         """A consumer that was stopped, and a store that does not answer when it is told of something that has ended."""
         monkeypatch.setattr(supervisor, "LAST_WORDS", 0.05)
-        store, complete = Gate(), queue.complete
-        monkeypatch.setattr(queue, "complete", lambda *args: store() or complete(*args))
+        store, complete = Release(), queue.complete
+        monkeypatch.setattr(queue, "complete", lambda *args: store.wait() or complete(*args))
         work(1)
         with serving(grace=60) as consumer:
-            store.await_within(1)
+            store.await_waiting(1)
             consumer.stop()
             yield consumer, store
 
@@ -297,7 +297,7 @@ class TestHowItEnds:
     @pytest.mark.backends("memory")
     def test_signals_tell_of_its_life(self, queue):
         consumer = Consumer(periodic=False)
-        with heard("consumer_started", "consumer_stopping") as told:
+        with recorded_signals("consumer_started", "consumer_stopping") as told:
             consumer.stop()
             consumer.run()
         assert told == [("consumer_started", {"sender": consumer}), ("consumer_stopping", {"sender": consumer})]

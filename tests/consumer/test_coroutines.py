@@ -20,35 +20,35 @@ from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
 from tests.app.models import Thing
-from tests.support.consumer import exit_code, heard, serving
+from tests.support.consumer import exit_code, recorded_signals, serving
 from tests.support.misdeeds import MISDEEDS, UNSEEN, wait_with_tasks
 
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
-within, most, seen = [], [], []
-is_open = threading.Event()
+waiting, most_waiting, seen = [], [], []
+release = threading.Event()
 
 
 @pytest.fixture(autouse=True)
-def shut():
-    is_open.clear()
-    for one in (within, most, seen):
+def _reset():
+    release.clear()
+    for one in (waiting, most_waiting, seen):
         one.clear()
     yield
-    is_open.set()
+    release.set()
 
 
 async def stay(number):
-    within.append(number)
-    most.append(len(within))
+    waiting.append(number)
+    most_waiting.append(len(waiting))
     try:
-        while not is_open.is_set():
+        while not release.is_set():
             await asyncio.sleep(0.005)
     except asyncio.CancelledError:
         seen.append("cancelled")
         raise
     finally:
-        within.remove(number)
+        waiting.remove(number)
 
 
 @queue_command(result_ttl=60)
@@ -99,7 +99,7 @@ async def fail():
 
 @queue_command
 async def block():
-    while not is_open.is_set():
+    while not release.is_set():
         time.sleep(0.01)
 
 
@@ -123,9 +123,9 @@ class TestTogether:
     def test_many_wait_at_once_on_one_loop(self, queue):
         handles = wait.enqueue_many([(number,) for number in range(100)])
         with serving(threads=2, coroutines=100) as consumer:
-            eventually(lambda: len(within) == 100)
+            eventually(lambda: len(waiting) == 100)
             assert len(set(seen)) == 1
-            is_open.set()
+            release.set()
             assert [handle.get(timeout=30) for handle in handles] == [2 * number for number in range(100)]
             assert consumer.end() == 0
         assert (queue.stats().done, queue.stats().leased) == (100, 0)
@@ -133,36 +133,36 @@ class TestTogether:
     def test_no_more_run_than_there_are_coroutines(self, queue):
         wait.enqueue_many([(number,) for number in range(20)])
         with serving(threads=2, coroutines=5) as consumer:
-            eventually(lambda: len(within) == 5)
-            is_open.set()
+            eventually(lambda: len(waiting) == 5)
+            release.set()
             eventually(lambda: queue.stats().done == 20)
             assert consumer.end() == 0
-        assert max(most) == 5
+        assert max(most_waiting) == 5
 
     def test_threads_are_free_for_functions(self, queue):
         wait.enqueue_many([(number,) for number in range(20)])
         with serving(threads=1, coroutines=50) as consumer:
-            eventually(lambda: len(within) == 20)
+            eventually(lambda: len(waiting) == 20)
             work.enqueue_many([(number,) for number in range(20)])
             eventually(lambda: len(seen) == 40)
-            assert len(within) == 20
-            is_open.set()
+            assert len(waiting) == 20
+            release.set()
             assert consumer.end() == 0
         assert queue.stats().done == 40
 
     def test_the_limit_of_a_command_holds(self, queue):
         wait_in_a_few.enqueue_many([(number,) for number in range(12)])
         with serving(threads=2, coroutines=50) as consumer:
-            eventually(lambda: len(within) == 3)
-            is_open.set()
+            eventually(lambda: len(waiting) == 3)
+            release.set()
             eventually(lambda: queue.stats().done == 12)
             assert consumer.end() == 0
-        assert max(most) == 3
+        assert max(most_waiting) == 3
 
     def test_batches_and_shards_run_on_the_same_loop_and_in_order(self, queue):
         wait_in_order.enqueue_many([(number,) for number in range(30)])
         wait_together.enqueue_many([(number,) for number in range(30)])
-        is_open.set()
+        release.set()
         wait(0)
         assert exit_code(threads=3, coroutines=10, drain=True) == 0
         ordered = [one for one in seen if isinstance(one, tuple)]
@@ -171,7 +171,7 @@ class TestTogether:
 
     def test_what_one_activates_does_not_reach_another(self, queue):
         handles = [speak(language) for language in ("de", "fr", "it")]
-        with heard("completed") as told:
+        with recorded_signals("completed") as told:
             assert exit_code(threads=2, coroutines=10, drain=True) == 0
         assert len(told) == 3
         for handle, language in zip(handles, ("de", "fr", "it"), strict=True):
@@ -195,16 +195,16 @@ class TestEnds:
     def test_what_runs_as_the_consumer_stops_may_end(self, queue):
         wait.enqueue_many([(number,) for number in range(5)])
         with serving(threads=2, coroutines=5) as consumer:
-            eventually(lambda: len(within) == 5)
+            eventually(lambda: len(waiting) == 5)
             consumer.stop()
-            is_open.set()
+            release.set()
             assert consumer.code() == 0
         assert (queue.stats().done, queue.stats().ready) == (5, 0)
 
     def test_what_does_not_end_in_time_is_handed_back_and_cancelled(self, queue):
         wait.enqueue_many([(number,) for number in range(8)])
         with serving(threads=2, coroutines=5, grace=0.0) as consumer:
-            eventually(lambda: len(within) == 5)
+            eventually(lambda: len(waiting) == 5)
             assert consumer.end() == 1
         assert (queue.stats().ready, queue.stats().leased, queue.stats().done) == (8, 0, 0)
         assert seen.count("cancelled") == 5
@@ -212,7 +212,7 @@ class TestEnds:
     def test_what_waits_for_a_place_goes_back_uncounted(self, queue):
         handles = wait.enqueue_many([(number,) for number in range(3)])
         with serving(threads=1, coroutines=1, grace=0.0) as consumer:
-            eventually(lambda: len(within) == 1)
+            eventually(lambda: len(waiting) == 1)
             eventually(lambda: queue.stats().leased > 1)
             assert consumer.end() == 1
         attempts = sorted(queue.find(handle.id).entry.attempts for handle in handles)
@@ -226,7 +226,7 @@ class TestBlocking:
         handle = block()
         with serving(threads=1, coroutines=5) as consumer:
             record = eventually(lambda: [one for one in caplog.records if "blocks the event loop" in one.getMessage()])
-            is_open.set()
+            release.set()
             assert consumer.end() == 0
         assert f"{block.name} (message {handle.id})" in record[0].getMessage()
         assert "time.sleep(0.01)" in record[0].getMessage()
@@ -244,11 +244,11 @@ class TestDatabase:
     def test_no_more_use_it_at_once_than_there_are_threads(self, queue):
         make_thing.enqueue_many([(number,) for number in range(12)])
         with serving(threads=3, coroutines=12) as consumer:
-            eventually(lambda: len(within) == 3)
-            is_open.set()
+            eventually(lambda: len(waiting) == 3)
+            release.set()
             eventually(lambda: queue.stats().done == 12)
             assert consumer.end() == 0
-        assert max(most) == 3
+        assert max(most_waiting) == 3
         assert len({one for one in seen if one is not False}) == 3
         assert Thing.objects.count() == 12
 
@@ -260,7 +260,7 @@ async def wait_as_an_innocent():
 
 @queue_command
 async def misbehave(how):
-    within.append(how)
+    waiting.append(how)
     await (UNSEEN[how] if how in UNSEEN else MISDEEDS[how][0])()
 
 
@@ -305,7 +305,7 @@ async def block_for_a_while(seconds):
 @queue_command(batch=10, result_ttl=60)
 async def wait_in_a_batch(calls):
     seen.append("batch")
-    while not is_open.is_set():
+    while not release.is_set():
         await asyncio.sleep(0.2)
     return list(calls)
 
@@ -313,7 +313,7 @@ async def wait_in_a_batch(calls):
 @queue_command(shard=lambda number: str(number), result_ttl=60)
 async def wait_as_a_shard(number):
     seen.append("shard")
-    while not is_open.is_set():
+    while not release.is_set():
         await asyncio.sleep(0.2)
     return "waited"
 
@@ -326,7 +326,7 @@ async def wait_after_a_timeout(number):
     except TimeoutError:
         pass
     seen.append("timeout")
-    while not is_open.is_set():
+    while not release.is_set():
         await asyncio.sleep(0.2)
     return "waited"
 
@@ -383,7 +383,7 @@ async def wait_for_good_if_cancelled():
         return "ended"
     seen.append("waits")
     task = asyncio.create_task(asyncio.sleep(60))
-    while not is_open.is_set():
+    while not release.is_set():
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0.05)
     task.cancel()
@@ -437,7 +437,7 @@ client = {}
 async def open_a_client():
     client["reader"] = asyncio.create_task(asyncio.sleep(600))
     seen.append("open")
-    while not is_open.is_set():
+    while not release.is_set():
         await asyncio.sleep(0.01)
     return "ended"
 
@@ -526,12 +526,12 @@ class TestMisdeeds:
         before = wait_as_an_innocent.enqueue_many([()] * 10)
         guilty = misbehave(how)
         after = wait_as_an_innocent.enqueue_many([()] * 10)
-        with heard("retried", "failed", "released") as told, serving(threads=2, coroutines=50) as consumer:
+        with recorded_signals("retried", "failed", "released") as told, serving(threads=2, coroutines=50) as consumer:
             assert [handle.get(timeout=30) for handle in [*before, *after]] == [2] * 20
             eventually(lambda: queue.stats().failed == 1)
             assert (consumer.future.done(), consumer.end()) == (False, 0)
         assert [name for name, about in told if name != "released"] == ["failed"]
-        assert within == [how]
+        assert waiting == [how]
         [note] = errors_of(queue.failed.find(guilty.id).entry.errors)
         assert [part for part in MISDEEDS[how][1] if part not in note["reason"]] == []
 
@@ -596,7 +596,7 @@ class TestMisdeeds:
                 loop.append(eventually(lambda: seen and seen[0]))
                 handles = wait_as_an_innocent.enqueue_many([()] * 20)
                 assert [handle.get(timeout=30) for handle in handles] == [2] * 20
-                is_open.set()
+                release.set()
                 assert consumer.end() == 0
         finally:
             signals.started.disconnect(cancel)
@@ -626,7 +626,7 @@ class TestMisdeeds:
             eventually(lambda: seen)
             cancel_all_in_a_thread.enqueue(everything=True)
             assert handle.get(timeout=30) == "ended"
-            is_open.set()
+            release.set()
             assert consumer.end() == 0
         assert queue.stats().failed == 0
 
@@ -681,7 +681,7 @@ class TestMisdeeds:
             eventually(lambda: seen)
             misbehave("cancel_the_futures_of_others")
             eventually(lambda: len(seen) == 2)
-            is_open.set()
+            release.set()
             assert handle.get(timeout=30) in (0, "waited")
             assert consumer.end() == 0
         assert queue.stats().failed == 0
@@ -691,7 +691,7 @@ class TestMisdeeds:
         with serving(threads=1, coroutines=50) as consumer:
             eventually(lambda: "open" in seen)
             assert close_the_client().get(timeout=30) == "closed"
-            is_open.set()
+            release.set()
             assert first.get(timeout=30) == "ended"
             assert consumer.end() == 0
         assert queue.stats().failed == 0
@@ -703,7 +703,7 @@ class TestMisdeeds:
             eventually(lambda: "batch" in seen)
             guilty = misbehave(command)
             eventually(lambda: queue.failed.find(guilty.id))
-            is_open.set()
+            release.set()
             assert [handle.get(timeout=30) for handle in batch] == [0, 1, 2]
             assert consumer.end() == 0
         assert (queue.stats().failed, queue.stats().done) == (1, 3)

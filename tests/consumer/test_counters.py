@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from djqueue import Consumer, Discard, queue_command
 from djqueue.consumer.counters import BOUNDS, LEASE_LOST, OTHER, Counters, Counts, Durations, SupervisedTotals, Totals
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, heard, message_for, only, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, message_for, only, recorded_signals, serving
+from tests.support.notes import cleared_per_test
 
-gate = noted(Gate())
+release = cleared_per_test(Release())
 
 
 @queue_command
@@ -29,13 +29,13 @@ def discard():
 
 
 @queue_command
-def pass_the_gate():
-    gate()
+def wait_for_release():
+    release.wait()
 
 
 @pytest.fixture(autouse=True)
 def _these_commands():
-    with only(work, fail, discard, pass_the_gate):
+    with only(work, fail, discard, wait_for_release):
         yield
 
 
@@ -55,9 +55,9 @@ def test_what_the_store_has_answered_is_final_though_it_cannot_be_counted(queue,
     monkeypatch.setattr(Counters, "add", broken)
     work.enqueue_many([(number,) for number in range(30)])
     fail()
-    with heard("lease_lost", "failed") as told, serving(drain=True) as beside:
+    with recorded_signals("lease_lost", "failed") as told, serving(drain=True) as running:
         eventually(lambda: [name for name, _ in told] == ["failed"])
-        assert beside.code() == 0
+        assert running.code() == 0
     assert [name for name, _ in told] == ["failed"]
     stats = queue.stats()
     assert (stats.ready, stats.leased, len(queue.failed)) == (0, 0, 1)
@@ -77,7 +77,7 @@ def test_each_attempt_is_counted_by_its_outcome(queue):
         work.name: {**nothing, "done": 30},
         fail.name: {**nothing, "retried": 1, "failed": 1},
         discard.name: {**nothing, "discarded": 1},
-        pass_the_gate.name: nothing,
+        wait_for_release.name: nothing,
     }
 
 
@@ -92,29 +92,29 @@ def test_how_long_attempts_ran_and_how_long_the_message_waited_for_the_first(que
 @pytest.mark.backends("memory")
 class TestBeside:
     def test_what_it_can_run_and_runs_just_now(self, queue):
-        pass_the_gate()
-        with serving(threads=3, coroutines=7) as beside:
-            gate.await_within(1)
+        wait_for_release()
+        with serving(threads=3, coroutines=7) as running:
+            release.await_waiting(1)
             room = {"processes": 1, "threads": 3, "coroutines": 7}
-            assert beside.consumer.totals().gauges == {**room, "claimed": 1, "running": 1}
-            gate.open()
-            eventually(lambda: beside.consumer.totals().gauges["claimed"] == 0)
+            assert running.consumer.totals().gauges == {**room, "claimed": 1, "running": 1}
+            release.set()
+            eventually(lambda: running.consumer.totals().gauges["claimed"] == 0)
 
     def test_what_another_worker_holds_by_the_end_is_counted_as_lost(self, queue):
-        pass_the_gate()
-        with serving() as beside:
-            gate.await_within(1)
-            [held] = beside.consumer._supervisor.in_flight
+        wait_for_release()
+        with serving() as running:
+            release.await_waiting(1)
+            [held] = running.consumer._supervisor.in_flight
             queue.release([held.lease])
-            gate.await_within(2)
-            gate.open()
+            release.await_waiting(2)
+            release.set()
             outcomes = {"done": 1, "retried": 0, "failed": 0, LEASE_LOST: 1}
-            eventually(lambda: beside.consumer.totals().counts["default", pass_the_gate.name].outcomes == outcomes)
+            eventually(lambda: running.consumer.totals().counts["default", wait_for_release.name].outcomes == outcomes)
 
     def test_a_command_that_is_not_known_here_has_no_series_of_its_own(self, queue):
         queue.put([message_for(queue, "shop.commands.elsewhere")])
-        with serving() as beside:
-            counts = eventually(lambda: beside.consumer.totals().counts.get(("default", OTHER)))
+        with serving() as running:
+            counts = eventually(lambda: running.consumer.totals().counts.get(("default", OTHER)))
             assert counts.outcomes["postponed"] >= 1  # again after a second
 
 

@@ -12,11 +12,11 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.exceptions import InvalidQueueError
 from djqueue.registry import registry
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, exit_code, only, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, exit_code, only, serving
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
-gate = noted(Gate())
+ran = cleared_per_test([])
+release = cleared_per_test(Release())
 
 
 @queue_command
@@ -25,8 +25,8 @@ def work(number=0):
 
 
 @queue_command
-def pass_the_gate(number=0):
-    gate()
+def wait_for_release(number=0):
+    release.wait()
     ran.append((number, current_message().attempt))
 
 
@@ -69,14 +69,14 @@ class TestEmbedded:
     def test_cancelling_arun_stops_it(self, queue):
         async def embed():
             consumer = asyncio.ensure_future(Consumer(periodic=False).arun())
-            await asyncio.to_thread(gate.await_within, 1)
+            await asyncio.to_thread(release.await_waiting, 1)
             consumer.cancel()
             await asyncio.sleep(0)
-            gate.open()
+            release.set()
             with pytest.raises(asyncio.CancelledError):
                 await consumer
 
-        pass_the_gate()
+        wait_for_release()
         asyncio.run(embed())
         assert ran == [(0, 1)]
         assert queue.stats().done == 1
@@ -100,13 +100,13 @@ class TestEmbedded:
             names = {thread.name for thread in threading.enumerate()}
             return names & {"djqueue-reaper-default", "djqueue-scheduler-default"}
 
-        with serving("default", periodic=True) as beside:
+        with serving("default", periodic=True) as running:
             eventually(lambda: len(duties()) == 2)
-            beside.consumer.has_duties = False
+            running.consumer.has_duties = False
             eventually(lambda: not duties())
-            beside.consumer.has_duties = True
+            running.consumer.has_duties = True
             eventually(lambda: len(duties()) == 2)
-            assert beside.end() == 0
+            assert running.end() == 0
         assert not duties()
 
 

@@ -13,11 +13,11 @@ from django.utils.log import AdminEmailHandler
 from djqueue import Consumer, current_message
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, exit_code, heard, message_for, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, exit_code, message_for, recorded_signals, serving, unreachable
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
-gate = noted(Gate())
+ran = cleared_per_test([])
+release = cleared_per_test(Release())
 
 
 @queue_command
@@ -26,8 +26,8 @@ def work(number=0):
 
 
 @queue_command
-def pass_the_gate(number=0):
-    gate()
+def wait_for_release(number=0):
+    release.wait()
     ran.append((number, current_message().attempt))
 
 
@@ -45,7 +45,7 @@ class TestHardships:
     def test_dj15_the_work_of_a_dead_worker_is_run_by_another(self, queue):
         handle = work(1)
         [lease] = queue.claim(1, 0.2, "failed")
-        with serving(threads=1, limit=1) as consumer, heard("completed") as told:
+        with serving(threads=1, limit=1) as consumer, recorded_signals("completed") as told:
             assert consumer.code() == 0
         assert [(about["id"], about["attempt"]) for _, about in told] == [(handle.id, 2)]
         assert queue.complete([lease]) == []
@@ -53,30 +53,36 @@ class TestHardships:
     @pytest.mark.slow
     @pytest.mark.backends("memory", "sqlite", "redis")
     def test_work_that_takes_longer_than_its_lease_is_not_given_to_another(self, queue):
-        pass_the_gate()
-        with heard("started", "completed") as told, serving(threads=1, lease=4.0), serving(threads=1, lease=4.0):
-            gate.await_within(1)
+        wait_for_release()
+        with (
+            recorded_signals("started", "completed") as told,
+            serving(threads=1, lease=4.0),
+            serving(threads=1, lease=4.0),
+        ):
+            release.await_waiting(1)
             over = time.monotonic() + 8.2
             eventually(lambda: time.monotonic() > over)
-            gate.open()
+            release.set()
             eventually(lambda: len(told) == 2)
         assert [name for name, _ in told] == ["started", "completed"]
-        assert (gate.most, queue.stats().done) == (1, 1)
+        assert (release.most_waiting, queue.stats().done) == (1, 1)
 
     @pytest.mark.backends("memory")
     def test_dj22_a_store_that_goes_away_is_ridden_out(self, queue, monkeypatch):
-        away = threading.Event()
+        is_down = threading.Event()
         for name in ("claim", "complete", "reap", "touch"):
             verb = getattr(queue, name)
-            monkeypatch.setattr(queue, name, lambda *args, v=verb, **how: away() if away.is_set() else v(*args, **how))
+            monkeypatch.setattr(
+                queue, name, lambda *args, v=verb, **how: unreachable() if is_down.is_set() else v(*args, **how)
+            )
         with serving(threads=2) as consumer:
-            pass_the_gate()
-            gate.await_within(1)
-            away.set()
-            gate.open()
+            wait_for_release()
+            release.await_waiting(1)
+            is_down.set()
+            release.set()
             work()
             eventually(lambda: len(ran) == 1)
-            away.clear()
+            is_down.clear()
             eventually(lambda: queue.stats().done == 2)
             assert consumer.end() == 0
         assert ran == [(0, 1), 0]

@@ -19,13 +19,13 @@ from djqueue.registry import registry
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
 from djqueue.testing import run_due, virtual_time
-from tests.support.consumer import heard, only
-from tests.support.notes import noted
+from tests.support.consumer import only, recorded_signals
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory")
 
-ran: list = noted([])
-told: dict[int, list] = noted({})
+ran: list = cleared_per_test([])
+told: dict[int, list] = cleared_per_test({})
 """What the next starts for a number raise."""
 
 
@@ -519,7 +519,7 @@ class TestParking:
         told.clear()
         told[5] = [OSError("gone"), OSError("gone")]
         result = command.using(result_ttl=60)(5, 5)
-        with heard("paused", "failed", "retried") as signals:
+        with recorded_signals("paused", "failed", "retried") as signals:
             run_due(until=10)
         assert [(name, named["attempt"]) for name, named in signals] == [("retried", 1), ("paused", 2)]
         assert [named["reason"] for _, named in signals] == ["OSError: gone"] * 2
@@ -636,7 +636,7 @@ class TestThrottled:
     def test_its_signal_is_that_of_a_release_and_says_why(self, clock):
         command = declared()
         told[1], told[2] = [Throttled(30)], [Throttled(30, reason="quota of the day")]
-        with heard("released", "retried", "failed") as signals:
+        with recorded_signals("released", "retried", "failed") as signals:
             calls(command, 1, 2)
             run_due()
         assert [name for name, _ in signals] == ["released", "released"]

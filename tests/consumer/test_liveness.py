@@ -23,17 +23,17 @@ from djqueue.consumer.systemd import Notifier
 from djqueue.testing.patience import eventually
 from djqueue.utils import clock
 from tests.consumer.test_processes import FakeProcess
-from tests.support.consumer import Gate, away, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, serving, unreachable
+from tests.support.notes import cleared_per_test
 from tests.support.processes import until
 
 MEMORY = pytest.mark.backends("memory")
-gate = noted(Gate())
+release = cleared_per_test(Release())
 
 
 @queue_command
-def pass_the_gate():
-    gate()
+def wait_for_release():
+    release.wait()
 
 
 @queue_command
@@ -49,7 +49,7 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def often(monkeypatch):
+def frequent_reports(monkeypatch):
     """Reports come one after another, and say of all that runs where it is."""
     monkeypatch.setattr(liveness, "EVERY", 0.01)
     monkeypatch.setattr(observer, "LONG", 0.0)
@@ -78,7 +78,7 @@ def places_of(report):
 
 
 @MEMORY
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("frequent_reports")
 class TestFile:
     def test_it_names_each_thread_and_is_removed_at_the_end(self, queue, path):
         with serving(threads=2, alive=path, periodic=True) as consumer:
@@ -99,16 +99,16 @@ class TestFile:
         assert not os.path.exists(path)
 
     def test_what_runs_is_named_with_where_it_is(self, queue, path):
-        handle = pass_the_gate()
+        handle = wait_for_release()
         with serving(threads=2, alive=path, stuck_after=300):
-            gate.await_within(1)
-            [run] = told(path, lambda report: "gate()" in str(report.get("runs")))["runs"]
-            gate.open()
-        assert (run["command"], run["id"], run["count"]) == (pass_the_gate.name, handle.id, 1)
-        assert "in pass_the_gate: gate()" in run["where"][0], "the command's own line comes first"
+            release.await_waiting(1)
+            [run] = told(path, lambda report: "release.wait()" in str(report.get("runs")))["runs"]
+            release.set()
+        assert (run["command"], run["id"], run["count"]) == (wait_for_release.name, handle.id, 1)
+        assert "in wait_for_release: release.wait()" in run["where"][0], "the command's own line comes first"
         assert later({"limit": 10.0, "runs": [run]}, 200) == []
         [problem] = later({"limit": 10.0, "runs": [run]}, 301)
-        assert problem.startswith(f"{run['worker']} has run {pass_the_gate.name} ({handle.id[-8:]}) for 5m ")
+        assert problem.startswith(f"{run['worker']} has run {wait_for_release.name} ({handle.id[-8:]}) for 5m ")
 
     def test_what_is_stuck_is_told_with_where_it_is_at_once(self, queue, monkeypatch):
         monkeypatch.setattr(observer, "LONG", 10.0)
@@ -142,8 +142,8 @@ class TestFile:
     def test_a_worker_that_hangs_between_two_messages_is_named(self, queue, path, monkeypatch):
         hangs = threading.Event()
         monkeypatch.setattr(Worker, "_recover", lambda self, unit: hangs.wait(30))
-        gate.open()
-        pass_the_gate()
+        release.set()
+        wait_for_release()
         with serving(threads=2, alive=path):
             report = told(path, lambda report: any("hangs.wait(30)" in "".join(where) for where in places_of(report)))
             hangs.set()
@@ -156,7 +156,7 @@ class TestFile:
         claim = queue.claim
         with serving(alive=path):
             told(path, lambda report: health.obstacles(report) == [])
-            monkeypatch.setattr(queue, "claim", away)
+            monkeypatch.setattr(queue, "claim", unreachable)
             report = told(path, lambda report: report["unanswered"])
             assert later(report, 30) == []
             assert health.obstacles(report) == ["the store of queue 'default' does not answer"]
@@ -164,13 +164,13 @@ class TestFile:
             told(path, lambda report: health.obstacles(report) == [])
 
     def test_a_consumer_that_stops_is_alive_and_not_ready(self, queue, path):
-        pass_the_gate()
+        wait_for_release()
         with serving(alive=path) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             report = told(path, lambda report: report["state"] == "stopping")
             assert (later(report, 5), health.obstacles(report)) == ([], ["it is stopping"])
-            gate.open()
+            release.set()
 
     def test_what_is_stuck_is_logged_once(self, path, caplog):
         caplog.set_level(logging.INFO)
@@ -254,7 +254,7 @@ def manager():
 
 class TestSystemd:
     @MEMORY
-    @pytest.mark.usefixtures("often")
+    @pytest.mark.usefixtures("frequent_reports")
     def test_it_hears_of_the_start_of_life_and_of_the_end(self, queue, manager):
         consumer = Consumer(periodic=False)
         consumer.reporter.notifier = Notifier(manager.address, 0.03)

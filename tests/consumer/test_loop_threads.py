@@ -17,20 +17,20 @@ from djqueue.messages.failures import errors_of
 from djqueue.testing import eventually
 from tests.app.models import Thing
 from tests.support.consumer import PATIENCE, exit_code, serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory")
 COMMON = min(32, os.cpu_count() + 4)
 """How many threads asyncio.to_thread has by itself."""
 DATABASE = "djqueue-coroutines-database"
 CALLS = {"sync_to_async": lambda function: sync_to_async(function)(), "to_thread": asyncio.to_thread}
-seen, held = noted([]), []
-is_open = threading.Event()
+seen, held = cleared_per_test([]), []
+release = threading.Event()
 
 
 def hang_here():
     held.append(threading.current_thread())
-    assert is_open.wait(PATIENCE)
+    assert release.wait(PATIENCE)
 
 
 def stay(seconds):
@@ -38,13 +38,13 @@ def stay(seconds):
 
 
 @pytest.fixture(autouse=True)
-def shut(settings):
+def _reset(settings):
     settings.QUEUE_TIME_LIMIT_GRACE = 0.1
-    is_open.clear()
+    release.clear()
     seen.clear()
     held.clear()
     yield
-    is_open.set()
+    release.set()
     for thread in held:
         thread.join(PATIENCE)  # else it would be seen in the next test
 
@@ -128,7 +128,7 @@ async def leave_a_task():
 
 @queue_command(time_limit=0.2)
 async def swallow():
-    while not is_open.is_set():
+    while not release.is_set():
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0.01)
 
@@ -181,7 +181,7 @@ class TestStuck:
             entry = eventually(lambda: queue.failed.find(handles[0].id)).entry
             eventually(lambda: len(stuck_lines(caplog)) == len(handles))
             eventually(use_many(queue, how))
-            assert not is_open.is_set()
+            assert not release.is_set()
             assert consumer.end() == 0
         [note] = errors_of(entry.errors)
         assert note["exception"] == "djqueue.exceptions.TimeLimitExceeded"
@@ -216,9 +216,9 @@ class TestStuck:
                 hang.enqueue_many([(how,)] * (ALL[how] - 1))
                 eventually(lambda number=number: len(stuck_lines(caplog)) == number * (ALL[how] - 1))
                 eventually(use_many(queue, how))
-                is_open.set()
+                release.set()
                 eventually(lambda: not any(thread.is_alive() for thread in held))
-                is_open.clear()
+                release.clear()
             assert consumer.end() == 0
 
     def test_a_coroutine_that_swallows_its_cancellation_keeps_no_place(self, queue):
@@ -226,7 +226,7 @@ class TestStuck:
         with serving(threads=2, coroutines=2) as consumer:
             eventually(lambda: queue.failed.find(handle.id))
             eventually(use_many(queue, "sync_to_async"))
-            is_open.set()
+            release.set()
             eventually(use_many(queue, "sync_to_async"))
             assert consumer.end() == 0
 
@@ -283,7 +283,7 @@ class TestWaiting:
             eventually(lambda: held)
             handle = use_and_sleep()
             assert len(queue.failed) == 0
-            is_open.set()
+            release.set()
             entry = eventually(lambda: queue.failed.find(handle.id)).entry
             assert consumer.end() == 0
         [note] = errors_of(entry.errors)
@@ -296,7 +296,7 @@ class TestWaiting:
             handle = give_up_and_sleep()
             eventually(lambda: queue.failed.find(handle.id))
             assert seen == ["gave up"]
-            is_open.set()
+            release.set()
             assert consumer.end() == 0
 
 

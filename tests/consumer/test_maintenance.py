@@ -18,8 +18,8 @@ from djqueue.exceptions import NotSupported
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.testing import eventually
 from djqueue.utils import clock
-from tests.support.consumer import away, heard
-from tests.support.fetcher import Bench, ticked
+from tests.support.consumer import recorded_signals, unreachable
+from tests.support.fetcher import FetcherHarness, claimed_once
 
 
 @queue_command
@@ -68,7 +68,7 @@ class TestReaper:
         [lease] = queue.claim(1, 0.05)
         if fails:
             with monkeypatch.context() as patch:
-                patch.setattr(queue, "reap", away)
+                patch.setattr(queue, "reap", unreachable)
                 with pytest.raises(ConnectionError):
                     keeper._reap(queue, 2.0)
         eventually(lambda: queue.now() > lease.until + 1.6)
@@ -146,7 +146,7 @@ class TestBounds:
     """The reaper keeps the failed queues within QUEUE_MAX_ERRORS and QUEUE_MAX_ERROR_AGE."""
 
     @pytest.fixture
-    def dropped(self):
+    def dropped_errors(self):
         told = []
 
         def receiver(sender, **named):
@@ -164,44 +164,44 @@ class TestBounds:
         return [int(record.entry.id) for record in queue.failed.peek("ready", 100)]
 
     def test_what_died_first_leaves_a_full_failed_queue_and_nothing_leaves_without_bounds(
-        self, queue, settings, caplog, dropped
+        self, queue, settings, caplog, dropped_errors
     ):
         self.fill(queue, 7)
         Reaper([queue], a_minute).tick()
-        assert (len(queue.failed), dropped) == (7, [])
+        assert (len(queue.failed), dropped_errors) == (7, [])
         settings.QUEUE_MAX_ERRORS = 4
         Reaper([queue], a_minute).tick()
         assert self.ids(queue) == [3, 4, 5, 6]
-        assert dropped == [("default", "default", 3)]
+        assert dropped_errors == [("default", "default", 3)]
         [record] = [record for record in caplog.records if "failed queue" in record.getMessage()]
         assert (record.levelname, record.queue) == ("WARNING", "default")
         assert record.getMessage().startswith("default: 3 entries left the failed queue")
         Reaper([queue], a_minute).tick()
-        assert (len(queue.failed), len(dropped)) == (4, 1)
+        assert (len(queue.failed), len(dropped_errors)) == (4, 1)
 
-    def test_what_died_long_ago_leaves_too(self, queue, settings, dropped):
+    def test_what_died_long_ago_leaves_too(self, queue, settings, dropped_errors):
         settings.QUEUE_MAX_ERROR_AGE = timedelta(seconds=1)
         self.fill(queue, 2)
         eventually(lambda: Reaper([queue], a_minute).tick() and not len(queue.failed))
-        assert sum(count for _, _, count in dropped) == 2
+        assert sum(count for _, _, count in dropped_errors) == 2
         assert len(queue) == 0
 
-    def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped):
+    def test_more_than_a_batch_is_told_as_one(self, queue, settings, monkeypatch, dropped_errors):
         monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         self.fill(queue, 8)
         Reaper([queue], a_minute).tick()
-        assert (self.ids(queue), dropped) == ([7], [("default", "default", 7)])
+        assert (self.ids(queue), dropped_errors) == ([7], [("default", "default", 7)])
 
     @pytest.mark.backends("memory")
-    def test_what_has_left_is_told_even_if_the_store_goes_away(self, queue, settings, monkeypatch, dropped):
+    def test_what_has_left_is_told_even_if_the_store_goes_away(self, queue, settings, monkeypatch, dropped_errors):
         monkeypatch.setattr(maintenance, "PRUNE_BATCH", 3)
         settings.QUEUE_MAX_ERRORS = 1
         answers = iter([3, 3])
-        monkeypatch.setattr(queue.failed, "trim", lambda *bounds: next(answers, None) or away())
+        monkeypatch.setattr(queue.failed, "trim", lambda *bounds: next(answers, None) or unreachable())
         with pytest.raises(ConnectionError):
             Reaper([queue], a_minute).tick()
-        assert dropped == [("default", "default", 6)]
+        assert dropped_errors == [("default", "default", 6)]
 
     @pytest.mark.backends("memory")
     @pytest.mark.parametrize(("name", "value"), [("QUEUE_MAX_ERRORS", 0), ("QUEUE_MAX_ERROR_AGE", 0)])
@@ -213,7 +213,7 @@ class TestBounds:
         assert len(queue.failed) == 2
 
     @pytest.mark.backends("memory")
-    def test_a_queue_without_a_failed_queue_has_no_bounds(self, queue, settings, dropped):
+    def test_a_queue_without_a_failed_queue_has_no_bounds(self, queue, settings, dropped_errors):
         settings.QUEUE_MAX_ERRORS = 1
         assert queue.failed.failed is None
         assert Reaper([queue.failed], a_minute).tick() > 0
@@ -227,34 +227,34 @@ def knowing(command):
 
 
 class TestHeart:
-    def bench(self, queue):
-        bench = ticked(queue)
-        bench.heart = Heartbeat([queue], bench.in_flight, lambda queue: 60.0)
-        return bench
+    def harness(self, queue):
+        harness = claimed_once(queue)
+        harness.heart = Heartbeat([queue], harness.in_flight, lambda queue: 60.0)
+        return harness
 
     def test_it_extends_what_was_held_for_a_quarter_of_its_lease(self, queue, monkeypatch):
         work.enqueue_many([(number,) for number in range(3)])
-        bench, touched = self.bench(queue), []
+        harness, touched = self.harness(queue), []
         touch = queue.touch
         monkeypatch.setattr(queue, "touch", lambda some, lease: touched.append(len(some)) or touch(some, lease))
-        assert 0 < bench.heart.tick() <= 15
+        assert 0 < harness.heart.tick() <= 15
         assert touched == []
-        for held in bench.in_flight:
+        for held in harness.in_flight:
             held.touched -= 16
-        bench.heart.tick()
-        bench.heart.tick()
+        harness.heart.tick()
+        harness.heart.tick()
         assert touched == [3]
-        for held in bench.in_flight:
+        for held in harness.in_flight:
             assert held.lease.until == pytest.approx(queue.find(held.lease.entry.id).at, abs=0.001)
 
     def test_df22_a_command_with_a_shorter_lease_makes_it_beat_faster(self, queue):
         work()
-        bench = self.bench(queue)
-        [held] = bench.in_flight
-        assert bench.heart.tick() > 1
+        harness = self.harness(queue)
+        [held] = harness.in_flight
+        assert harness.heart.tick() > 1
         held.policy = work.policy.using(lease=1)
         held.touched -= 0.3
-        assert bench.heart.tick() <= 0.125
+        assert harness.heart.tick() <= 0.125
         until = queue.find(held.lease.entry.id).at
         assert until - queue.now() <= 1
 
@@ -262,11 +262,11 @@ class TestHeart:
         """When their worker dies they come back together."""
         in_order.enqueue_many([(number,) for number in range(3)])
         began = clock()
-        bench, woken = self.bench(queue), []
-        [first, *rest] = bench.pool.next()
+        harness, woken = self.harness(queue), []
+        [first, *rest] = harness.pool.next()
         assert len(rest) == 2
         ConsumerControl(first, knowing(in_order), lambda: woken.append(1)).begin(in_order.policy)
-        bench.heart.tick()
+        harness.heart.tick()
         assert woken == [1]
         for held in [first, *rest]:
             assert queue.find(held.lease.entry.id).at - queue.now() <= 2
@@ -274,34 +274,34 @@ class TestHeart:
 
     def test_it_is_not_woken_for_what_is_held_for_long_enough(self, queue):
         work()
-        bench, woken = self.bench(queue), []
-        [held] = bench.in_flight
+        harness, woken = self.harness(queue), []
+        [held] = harness.in_flight
         for policy in (work.policy, work.policy.using(lease=300)):
             ConsumerControl(held, knowing(work), lambda: woken.append(1)).begin(policy)
         assert woken == []
 
     def test_it_says_when_a_lease_is_lost(self, queue, caplog):
         handle = work()
-        bench = self.bench(queue)
-        [held] = bench.in_flight
+        harness = self.harness(queue)
+        [held] = harness.in_flight
         queue.complete([held.lease])
         held.touched -= 16
-        bench.heart.tick()
+        harness.heart.tick()
         assert [record.message_id for record in caplog.records if record.levelno == logging.WARNING] == [handle.id]
 
     def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch):
         """A server that stands still answers when the lease is over."""
         work.enqueue_many([(1,), (2,)])
-        bench, now, touch = self.bench(queue), [clock()], queue.touch
+        harness, now, touch = self.harness(queue), [clock()], queue.touch
         monkeypatch.setattr(maintenance, "clock", lambda: now[0])
         for waited, is_ours in ((0, True), (61, False)):
-            held = bench.begin()
+            held = harness.begin()
             queue.complete([held.lease])
             held.verdict, held.touched = Verdict(Outcome.DONE), now[0] - 16
             monkeypatch.setattr(queue, "touch", lambda *args, by=waited: now.append(now.pop() + by) or touch(*args))
-            bench.heart.tick()
+            harness.heart.tick()
             assert (held.settled, held.lost) == (is_ours, not is_ours)
-            bench.in_flight.drop([held])
+            harness.in_flight.drop([held])
 
 
 @pytest.mark.backends("memory")
@@ -310,9 +310,9 @@ class TestSettler:
     def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch, waited, told):
         """A server that stands still answers when the lease is over."""
         work()
-        bench, now, complete = Bench(queue), [clock()], queue.complete
+        harness, now, complete = FetcherHarness(queue), [clock()], queue.complete
         monkeypatch.setattr(settler, "clock", lambda: now[0])
-        bench.fetcher.tick()
+        harness.fetcher.tick()
 
         def lost(*args):
             complete(*args)
@@ -323,47 +323,47 @@ class TestSettler:
             return complete(*args)
 
         monkeypatch.setattr(queue, "complete", lost)
-        bench.end(bench.begin())
-        bench.settler.tick()
+        harness.end(harness.begin())
+        harness.settler.tick()
         now[0] += 1
         monkeypatch.setattr(queue, "complete", late)
-        with heard("completed", "lease_lost") as said:
-            bench.settler.tick()
+        with recorded_signals("completed", "lease_lost") as said:
+            harness.settler.tick()
         assert [name for name, _ in said] == told
 
     def test_what_could_not_be_settled_is_tried_again(self, queue, monkeypatch):
         work()
-        bench = ticked(queue)
+        harness = claimed_once(queue)
         with monkeypatch.context() as patch:
-            patch.setattr(queue, "complete", away)
-            bench.end(bench.begin())
-            assert bench.settler.guarded_tick() > 0
-            assert bench.settler.guarded_tick() > 0  # not at once, however often it is woken
-        assert (len(bench.settler), len(bench.in_flight)) == (1, 1)
-        eventually(lambda: bench.settler.guarded_tick() and not len(bench.settler))
-        assert (len(bench.settler), len(bench.in_flight), queue.stats().done) == (0, 0, 1)
+            patch.setattr(queue, "complete", unreachable)
+            harness.end(harness.begin())
+            assert harness.settler.guarded_tick() > 0
+            assert harness.settler.guarded_tick() > 0  # not at once, however often it is woken
+        assert (len(harness.settler), len(harness.in_flight)) == (1, 1)
+        eventually(lambda: harness.settler.guarded_tick() and not len(harness.settler))
+        assert (len(harness.settler), len(harness.in_flight), queue.stats().done) == (0, 0, 1)
 
     def test_a_store_that_is_away_does_not_hold_up_another(self, backend, settings, monkeypatch):
         settings.QUEUES = backend.queues("default", "other")
         for alias in ("default", "other"):
             work.using(queue_name=alias).enqueue()
-        bench = Bench(queues["default"], queues["other"])
-        monkeypatch.setattr(queues["default"], "complete", away)
+        harness = FetcherHarness(queues["default"], queues["other"])
+        monkeypatch.setattr(queues["default"], "complete", unreachable)
         for _ in range(2):
-            bench.fetcher.tick()
-            bench.end(bench.begin())
-        bench.settler.guarded_tick()
+            harness.fetcher.tick()
+            harness.end(harness.begin())
+        harness.settler.guarded_tick()
         assert queues["other"].stats().done == 1
-        assert len(bench.settler) == 1
+        assert len(harness.settler) == 1
 
     def test_the_first_verdict_counts(self, queue):
         work()
-        bench = ticked(queue)
-        held = bench.begin()
-        bench.settler.add(held, Verdict(Outcome.INTERRUPTED))
-        bench.settler.add(held, Verdict(Outcome.DONE))
-        assert len(bench.settler) == 1
-        bench.settle()
+        harness = claimed_once(queue)
+        held = harness.begin()
+        harness.settler.add(held, Verdict(Outcome.INTERRUPTED))
+        harness.settler.add(held, Verdict(Outcome.DONE))
+        assert len(harness.settler) == 1
+        harness.settle()
         assert queue.stats().ready == 1
 
 

@@ -21,12 +21,13 @@ from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.testing import eventually
 from djqueue.utils import clock as boot_clock
+from tests.support.backends import config_at
 from tests.support.clock import Clock
-from tests.support.consumer import heard, only, serving
-from tests.support.fetcher import Bench
-from tests.support.notes import noted
+from tests.support.consumer import only, recorded_signals, serving
+from tests.support.fetcher import FetcherHarness
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 MEMORY = pytest.mark.backends("memory")
 
 
@@ -86,11 +87,11 @@ def tick(channels):
 
 def test_a_heartbeat_tells_what_a_consumer_is_and_runs(queue, clock, settings):
     settings.QUEUE_RELEASE = "2030.1"
-    consumer, bench = Told(), Bench(queue)
+    consumer, harness = Told(), FetcherHarness(queue)
     handle = work(1)
-    bench.fetcher.tick()
-    bench.begin().began = clock()
-    channels = opened(queue, consumer, bench.in_flight)
+    harness.fetcher.tick()
+    harness.begin().began = clock()
+    channels = opened(queue, consumer, harness.in_flight)
     tick(channels)
     assert operations.consumers() == [], "one that lives for less than a second costs nothing"
     clock.now += 1
@@ -215,63 +216,63 @@ def test_nothing_is_claimed_from_a_paused_queue_until_it_is_resumed(backend, set
     mail, default = queues["mail"], queues["default"]
     work.using(queue_name="mail")(1)
     work(2)
-    bench = Bench(default, mail)
-    bench.operators.open([default, mail], Told(), bench.in_flight, bench.fetcher.look_now)
+    harness = FetcherHarness(default, mail)
+    harness.operators.open([default, mail], Told(), harness.in_flight, harness.fetcher.look_now)
     operations.pause("queue", "mail")
-    tick(bench.operators)
-    bench.fetcher.tick()
-    bench.begin()
-    with heard("empty") as told:
-        bench.fetcher.tick()
-    assert {held.queue.alias for held in bench.in_flight} == {"default"}
+    tick(harness.operators)
+    harness.fetcher.tick()
+    harness.begin()
+    with recorded_signals("empty") as told:
+        harness.fetcher.tick()
+    assert {held.queue.alias for held in harness.in_flight} == {"default"}
     assert {one["queue_name"] for _, one in told} == {"default"}
     operations.resume("queue", "mail")
-    bench.operators.channels[0]._looked = 0
-    tick(bench.operators)
-    eventually(lambda: bench.fetcher.tick() or len(bench.in_flight) == 2)
+    harness.operators.channels[0]._looked = 0
+    tick(harness.operators)
+    eventually(lambda: harness.fetcher.tick() or len(harness.in_flight) == 2)
 
 
 @pytest.fixture
-def put_off_for_long(monkeypatch):
+def long_pauses(monkeypatch):
     """What is paused is not due by itself before the test ends."""
     monkeypatch.setattr("djqueue.consumer.fetcher.SHORTEST_PAUSED", 60.0)
 
 
-@pytest.mark.usefixtures("put_off_for_long")
+@pytest.mark.usefixtures("long_pauses")
 def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue):
-    bench = Bench(queue, threads=10)
-    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    harness = FetcherHarness(queue, threads=10)
+    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
     operations.pause("command", work.name)
-    tick(bench.operators)
+    tick(harness.operators)
     handles = [work(number) for number in range(3)]
     passed = other(1)
-    bench.fetcher.tick()
-    assert bench.ids() == {passed.id}
-    bench.begin()
-    bench.settle()
+    harness.fetcher.tick()
+    assert harness.ids() == {passed.id}
+    harness.begin()
+    harness.settle()
     assert (queue.stats().delayed, queue.find(handles[0].id).entry.attempts) == (3, 0)
     last = work(3)
     operations.resume("command", work.name)
-    bench.operators.channels[0]._looked = 0
-    tick(bench.operators)
-    bench.fetcher.tick()
-    begun = [bench.pool.next()[0].lease.entry for _ in range(bench.pool.waiting)]
+    harness.operators.channels[0]._looked = 0
+    tick(harness.operators)
+    harness.fetcher.tick()
+    begun = [harness.pool.next()[0].lease.entry for _ in range(harness.pool.waiting)]
     assert [entry.id for entry in begun] == [handle.id for handle in [*handles, last]]
     assert {entry.attempts for entry in begun} == {1}
 
 
-@pytest.mark.usefixtures("put_off_for_long")
+@pytest.mark.usefixtures("long_pauses")
 def test_what_another_process_put_off_is_due_when_its_command_is_resumed(queue):
-    bench = Bench(queue, threads=10)
-    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    harness = FetcherHarness(queue, threads=10)
+    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
     for command in (work, in_order):
         operations.pause("command", command.name)
-    tick(bench.operators)
+    tick(harness.operators)
     later, waits = work.using(delay=600)(9), queue.now() + 599
     handles = [work(1), in_order(1), in_order(2)]
     for _ in range(2):
-        bench.fetcher.tick()
-        bench.settle()
+        harness.fetcher.tick()
+        harness.settle()
     assert queue.claim(1) == []
     assert queue.find(handles[0].id).entry.attempts == 0 and handles[0].errors == []
     assert "put off" in operations.explain(handles[0].id).reasons[0].text
@@ -281,32 +282,32 @@ def test_what_another_process_put_off_is_due_when_its_command_is_resumed(queue):
     assert queue.find(later.id).at > waits, "what was enqueued with a delay waits for it"
 
 
-@pytest.mark.usefixtures("put_off_for_long")
+@pytest.mark.usefixtures("long_pauses")
 def test_an_ordered_lane_whose_command_was_paused_goes_on_at_once_when_it_is_resumed(queue):
-    bench = Bench(queue, threads=10)
-    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    harness = FetcherHarness(queue, threads=10)
+    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
     operations.pause("command", in_order.name, for_=1000)
-    tick(bench.operators)
+    tick(harness.operators)
     handles = [in_order(number) for number in range(2)]
-    bench.fetcher.tick()
-    bench.settle()
+    harness.fetcher.tick()
+    harness.settle()
     pauses.drop(queue.store.shared, ("command", in_order.name, ""), queue.now())  # as it ends by itself
-    bench.operators.channels[0]._looked = 0
-    tick(bench.operators)
-    bench.fetcher.tick()
-    assert handles[0].id in bench.ids()
+    harness.operators.channels[0]._looked = 0
+    tick(harness.operators)
+    harness.fetcher.tick()
+    assert handles[0].id in harness.ids()
 
 
 @MEMORY
 def test_of_a_pause_that_ends_by_itself_nothing_is_put_off_beyond_its_end(queue, clock):
-    bench = Bench(queue)
-    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    harness = FetcherHarness(queue)
+    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
     operations.pause("command", work.name, for_=100)
-    tick(bench.operators)
+    tick(harness.operators)
     clock.now += 95
     handle, called = work(1), queue.now()
-    bench.fetcher.tick()
-    bench.settle()
+    harness.fetcher.tick()
+    harness.settle()
     assert called < queue.find(handle.id).at < queue.now() + 6
 
 
@@ -314,12 +315,12 @@ def test_of_a_pause_that_ends_by_itself_nothing_is_put_off_beyond_its_end(queue,
 def test_of_a_run_of_a_lane_what_is_behind_a_paused_command_waits_if_the_lane_is_ordered(queue, command, goes_on):
     handles = [command(number) for number in range(3)]
     leases = claimed_as(queue, [command.name, other.name, command.name])
-    bench = Bench(queue)
-    bench.operators.open([queue], Told(), bench.in_flight, bench.fetcher.look_now)
+    harness = FetcherHarness(queue)
+    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
     operations.pause("command", other.name)
-    tick(bench.operators)
-    held = bench.in_flight.take(queue, leases, boot_clock())
-    rest = bench.fetcher._without_paused(queue, held)
+    tick(harness.operators)
+    held = harness.in_flight.take(queue, leases, boot_clock())
+    rest = harness.fetcher._without_paused(queue, held)
     assert [one.lease.entry.id for one in rest] == [handles[0].id, *([handles[2].id] if goes_on else [])]
 
 
@@ -363,13 +364,13 @@ def test_a_consumer_hears_of_a_pause_before_its_first_claim_and_of_its_end(queue
     monkeypatch.setattr(operators, "LOOK", 0.02)
     operations.pause("queue", "default", why="the printer is out of paper")
     work(1)
-    with serving(drain=True) as beside:
-        assert beside.code() == 0, "nothing is left to drain"
+    with serving(drain=True) as running:
+        assert running.code() == 0, "nothing is left to drain"
     assert ran == []
-    with serving() as beside:
+    with serving() as running:
         operations.resume("queue", "default")
         eventually(lambda: ran)
-        assert beside.end() == 0
+        assert running.end() == 0
 
 
 @MEMORY
@@ -436,11 +437,11 @@ def test_a_pause_ends_by_itself(queue, clock):
 
 
 @pytest.fixture
-def facts_elsewhere(private_server, settings, monkeypatch):
+def store_on_another_server(private_server, settings, monkeypatch):
     """The server with the facts of the queue "mail"; both queues are on another."""
     monkeypatch.setattr(operators, "FIRST_ANSWER", 0.5)
     server, facts = private_server("redis"), private_server("redis")
-    queue = {"CLASS": "djqueue.backends.redis_backend.RedisBlockingQueue", "CONNECTION": server.url}
+    queue = config_at(server.url)
     store = {"CLASS": "djqueue.backends.redis.store.RedisStore", "CONNECTION": f"{facts.url}?socket_timeout=0.5"}
     settings.QUEUES = {"default": queue, "mail": queue | {"STORE": store}}
     work.using(queue_name="mail")(1)
@@ -461,36 +462,38 @@ def warned(caplog):
 class TestUnknownPauses:
     """A pause is usually made as something is wrong, so nothing is claimed until it is known what is paused."""
 
-    def test_nothing_is_claimed_from_a_queue_whose_store_does_not_say_what_is_paused(self, facts_elsewhere, caplog):
+    def test_nothing_is_claimed_from_a_queue_whose_store_does_not_say_what_is_paused(
+        self, store_on_another_server, caplog
+    ):
         caplog.set_level("INFO")
         operations.pause("queue", "mail", why="the mail server is out of order")
         work(2)
-        facts_elsewhere.pause()
-        with serving() as beside:
+        store_on_another_server.pause()
+        with serving() as running:
             eventually(lambda: "djqueue-controlchannel-default failed (3 in a row)" in caplog.text)
             assert ran == [2]
             eventually(lambda: len(warned(caplog)) > 1)
             assert set(warned(caplog)) == {"mail"}
-            facts_elsewhere.resume()
+            store_on_another_server.resume()
             eventually(lambda: [one for one in caplog.records if "is paused by" in one.getMessage()])
             work(3)
             eventually(lambda: 3 in ran)
             assert ran == [2, 3]
             operations.resume("queue", "mail")
             eventually(lambda: 1 in ran)
-            assert beside.end() == 0
+            assert running.end() == 0
 
-    def test_a_drain_waits_and_runs_what_its_schedules_enqueue_then(self, facts_elsewhere, caplog):
+    def test_a_drain_waits_and_runs_what_its_schedules_enqueue_then(self, store_on_another_server, caplog):
         with only(work):
             tick = periodic_command(every=1800, queue_name="mail")(tick_to_drain)
             hour_ago = datetime.now(UTC) - timedelta(hours=1)
             queues["mail"].store.put(f"last:{tick.name}", hour_ago.isoformat().encode())
-            facts_elsewhere.pause()
-            with serving(drain=True, periodic=True) as beside:
+            store_on_another_server.pause()
+            with serving(drain=True, periodic=True) as running:
                 eventually(lambda: "djqueue-controlchannel-default failed (3 in a row)" in caplog.text)
-                assert (ran, beside.future.done()) == ([], False)
-                facts_elsewhere.resume()
-                assert beside.code() == 0
+                assert (ran, running.future.done()) == ([], False)
+                store_on_another_server.resume()
+                assert running.code() == 0
         assert set(ran) == {1, 2}
 
 

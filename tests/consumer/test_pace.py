@@ -7,8 +7,8 @@ from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import RunLimit
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually, together
-from tests.support.consumer import Gate, serving
-from tests.support.fetcher import Bench
+from tests.support.consumer import Release, serving
+from tests.support.fetcher import FetcherHarness
 
 
 @queue_command
@@ -16,32 +16,32 @@ def work(number=0):
     return number
 
 
-gates = [Gate()]
+releases = [Release()]
 
 
 @pytest.fixture
-def gate():
-    """A gate of the test's own, at which long messages stay."""
-    gates[:] = [Gate()]
-    return gates[0]
+def release():
+    """Of the test's own: long messages wait for it."""
+    releases[:] = [Release()]
+    return releases[0]
 
 
 @queue_command
 def stay():
-    gates[0]()
+    releases[0].wait()
 
 
 @pytest.mark.backends("memory", "sqlite", "redis", "postgres")
-def test_no_short_message_waits_for_a_long_one_while_a_thread_is_free(queue, gate):
+def test_no_short_message_waits_for_a_long_one_while_a_thread_is_free(queue, release):
     """Three of four threads have long ones, which came among many short ones."""
     calls = [stay if number in (20, 150, 151) else work for number in range(600)]
     for call in calls:
         call()
     with serving(threads=4) as consumer:
-        gate.await_within(3)
+        release.await_waiting(3)
         eventually(lambda: queue.stats().done == 597)
-        assert gate.within == 3
-        gate.open()
+        assert release.waiting == 3
+        release.set()
         eventually(lambda: queue.stats().done == 600)
         assert consumer.end() == 0
     assert queue.stats().leased == 0
@@ -64,43 +64,43 @@ class TestPace:
         assert pauses[-1] == 1.0
 
     def test_dj14_the_feeder_keeps_it(self, queue, monkeypatch):
-        bench, waits = Bench(queue), []
-        bench.fetcher._pace = Pace(0.1, 2, 0.4)
-        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
+        harness, waits = FetcherHarness(queue), []
+        harness.fetcher._pace = Pace(0.1, 2, 0.4)
+        monkeypatch.setattr(harness.fetcher, "_nap", lambda *times: waits.append(min(times)))
         monkeypatch.setattr(queue, "notifies", False)  # as a queue is that can only be asked
         for _ in range(4):
-            bench.fetcher.tick()
+            harness.fetcher.tick()
         work()
-        bench.fetcher.tick()
-        bench.end(bench.begin())
-        bench.fetcher.tick()
+        harness.fetcher.tick()
+        harness.end(harness.begin())
+        harness.fetcher.tick()
         assert waits == [0.1, 0.2, 0.4, 0.4, 0.1]
 
     @pytest.mark.backends("memory", "redis-blocking")
     def test_a_queue_that_wakes_its_sleepers_is_looked_at_seldom(self, queue, monkeypatch):
-        bench, waits = Bench(queue), []
-        bench.fetcher._pace = Pace(0.1, 2, 0.4)
-        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
+        harness, waits = FetcherHarness(queue), []
+        harness.fetcher._pace = Pace(0.1, 2, 0.4)
+        monkeypatch.setattr(harness.fetcher, "_nap", lambda *times: waits.append(min(times)))
         for _ in range(3):
-            bench.fetcher.tick()
+            harness.fetcher.tick()
         assert waits == [0.4] * 3
 
     def test_it_never_sleeps_past_the_next_due_entry(self, queue, monkeypatch):
-        bench, waits, now = Bench(queue), [], queue.now()
+        harness, waits, now = FetcherHarness(queue), [], queue.now()
         queue.clock = lambda: now
-        bench.fetcher._pace = Pace(0.5, 1, 0.5)
-        monkeypatch.setattr(bench.fetcher, "_nap", lambda *times: waits.append(min(times)))
+        harness.fetcher._pace = Pace(0.5, 1, 0.5)
+        monkeypatch.setattr(harness.fetcher, "_nap", lambda *times: waits.append(min(times)))
         work.using(delay=0.2).enqueue()
-        bench.fetcher.tick()
+        harness.fetcher.tick()
         assert waits == [pytest.approx(0.2)]
 
     def test_what_wakes_us_is_told_when_something_is_due(self, queue, monkeypatch):
         """A sleep that may end late is to end in time then."""
-        bench, waits = Bench(queue), []
-        bench.fetcher._pace = Pace(60, 1, 60)
+        harness, waits = FetcherHarness(queue), []
+        harness.fetcher._pace = Pace(60, 1, 60)
         monkeypatch.setattr(queue, "wait_until", lambda due, pause, beside: waits.append((due, pause)) or True)
         work.using(delay=30).enqueue()
-        bench.fetcher.tick()
+        harness.fetcher.tick()
         assert waits == [(pytest.approx(30, abs=10), 0.5)]
 
 

@@ -38,7 +38,7 @@ class FakeProcess:
         self.ready, self.ran, self.code, self.used, self.quiet = False, 0, None, 0.0, False
         self.is_still, self.silence, self.limit, self.letter = False, 0.0, SILENCE, "S"
         self.stopped = 0.0
-        self.told = []
+        self.received = []
 
     def listen(self):
         if not self.is_still:
@@ -54,19 +54,19 @@ class FakeProcess:
         return -1
 
     def tell(self, word):
-        self.told.append(word)
+        self.received.append(word)
 
     def memory(self):
         return self.used
 
     def terminate(self):
-        self.told.append("SIGTERM")
+        self.received.append("SIGTERM")
 
     def kill(self):
-        self.told.append("SIGKILL")
+        self.received.append("SIGKILL")
 
     def close(self):
-        self.told.append("closed")
+        self.received.append("closed")
 
 
 class Fleet:
@@ -113,7 +113,7 @@ class Fleet:
 
 
 @pytest.fixture
-def said(caplog):
+def djqueue_log(caplog):
     caplog.set_level(logging.INFO, "djqueue")
     return caplog
 
@@ -123,15 +123,15 @@ class TestServing:
         fleet = Fleet(3)
         fleet.ready()
         assert fleet.numbers() == [1, 2, 3]
-        assert [process.told for process in fleet.started] == [[], [], []]
+        assert [process.received for process in fleet.started] == [[], [], []]
 
-    def test_one_that_ends_is_started_again_at_once_under_its_number(self, said):
+    def test_one_that_ends_is_started_again_at_once_under_its_number(self, djqueue_log):
         fleet = Fleet()
         one, two = fleet.ready()
         fleet.end(two, -9)
         assert fleet.numbers() == [1, 2, 2]
-        assert "Process 2 (pid 101) has ended: SIGKILL" in said.text
-        assert one.told == []
+        assert "Process 2 (pid 101) has ended: SIGKILL" in djqueue_log.text
+        assert one.received == []
 
     def test_one_that_ends_again_and_again_waits_longer_each_time(self):
         fleet, pauses = Fleet(1), []
@@ -152,14 +152,14 @@ class TestServing:
             fleet.end(fleet.started[-1], 70, after=STEADY)
         assert len(fleet.started) == 5
 
-    def test_one_that_the_machine_refuses_is_tried_again(self, said):
+    def test_one_that_the_machine_refuses_is_tried_again(self, djqueue_log):
         fleet = Fleet(1)
         fleet.ready()
         fleet.refusal = OSError(12, "Cannot allocate memory")
         fleet.end(fleet.started[0], -9)
         fleet.tick(1.0)
         assert len(fleet.started) == 1
-        assert "Process 1 cannot be started: [Errno 12] Cannot allocate memory; trying again in 1 s" in said.text
+        assert "Process 1 cannot be started: [Errno 12] Cannot allocate memory; trying again in 1 s" in djqueue_log.text
         fleet.refusal = None
         fleet.tick(5.0)
         assert len(fleet.started) == 2
@@ -171,7 +171,7 @@ class TestStart:
         fleet = Fleet(2)
         one, two = fleet.started
         fleet.end(one, code)
-        assert two.told == [STOP, "SIGTERM"]
+        assert two.received == [STOP, "SIGTERM"]
         assert not fleet.supervisor.ended
         fleet.end(two, -15)
         assert fleet.supervisor.ended
@@ -192,7 +192,7 @@ class TestStart:
         fleet.end(fleet.started[2], STORE_UNREACHABLE)
         fleet.tick(1.0)
         assert fleet.numbers() == [1, 2, 2, 2]
-        assert one.told == []
+        assert one.received == []
 
 
 class TestReplacing:
@@ -205,7 +205,7 @@ class TestReplacing:
         ],
         ids=["messages", "memory", "age"],
     )
-    def test_at_each_bound(self, bounds, ran, used, age, reason, said):
+    def test_at_each_bound(self, bounds, ran, used, age, reason, djqueue_log):
         fleet = Fleet(1, bounds=bounds)
         [old] = fleet.ready()
         fleet.tick()
@@ -213,16 +213,16 @@ class TestReplacing:
         old.ran, old.used = ran, used
         fleet.tick(age)
         assert fleet.numbers() == [1, 1]
-        assert f"Process 1 (pid 100) is replaced: {reason}" in said.text
+        assert f"Process 1 (pid 100) is replaced: {reason}" in djqueue_log.text
 
     def test_the_old_one_retires_once_the_new_one_is_ready(self):
         fleet = Fleet(1, bounds=Bounds(max_messages=5))
         [old] = fleet.ready()
         old.ran = 5
         fleet.tick()
-        assert old.told == []
+        assert old.received == []
         fleet.ready()
-        assert old.told == [RETIRE]
+        assert old.received == [RETIRE]
         fleet.end(old, 0)
         assert len(fleet.started) == 2
 
@@ -235,7 +235,7 @@ class TestReplacing:
             fleet.end(fleet.started[-1], 1)
             fleet.tick(pause)
         assert len(fleet.started) == 5
-        assert old.told == []
+        assert old.received == []
 
     def test_one_that_dies_just_when_it_was_ready_replaces_none(self):
         fleet = Fleet(1, bounds=Bounds(max_messages=5))
@@ -244,7 +244,7 @@ class TestReplacing:
         fleet.tick()
         fleet.started[1].ready, fleet.started[1].code = True, -9
         fleet.tick()
-        assert old.told == []
+        assert old.received == []
 
     def test_what_follows_one_that_is_quiet_is_quiet_too_until_an_operator_says_otherwise(self):
         fleet = Fleet(1, bounds=Bounds(max_messages=5))
@@ -252,18 +252,18 @@ class TestReplacing:
         old.ran, old.quiet = 5, True
         fleet.tick()
         new = fleet.started[1]
-        assert new.told == [b"quiet"], "before it serves"
+        assert new.received == [b"quiet"], "before it serves"
         fleet.ready(new)
         fleet.end(old, 0)
         fleet.end(new, -9)
         killed = fleet.started[2]
-        assert killed.told == [b"quiet"]
+        assert killed.received == [b"quiet"]
         fleet.ready(killed)
         killed.quiet = False
         fleet.tick()
         killed.ran = 5
         fleet.tick()
-        assert fleet.started[3].told == []
+        assert fleet.started[3].received == []
 
     def test_one_is_replaced_at_a_time(self):
         fleet = Fleet(3, bounds=Bounds(max_age=60))
@@ -295,50 +295,50 @@ class TestReplacing:
         fleet.ready(fleet.started[1])
         assert len(fleet.started) == 2
 
-    def test_a_process_that_has_too_much_memory_at_its_start_is_not_replaced_for_it(self, said):
+    def test_a_process_that_has_too_much_memory_at_its_start_is_not_replaced_for_it(self, djqueue_log):
         fleet = Fleet(1, bounds=Bounds(max_memory=10**6))
         fleet.started[0].used = 10**6 + 1.0
         fleet.ready()
         fleet.tick(5)
         assert len(fleet.started) == 1
-        assert said.text.count("max_memory") == 1
+        assert djqueue_log.text.count("max_memory") == 1
 
 
 class TestStandingStill:
-    def test_one_that_says_nothing_is_killed_and_replaced_at_once(self, said):
+    def test_one_that_says_nothing_is_killed_and_replaced_at_once(self, djqueue_log):
         fleet = Fleet()
         one, two = fleet.ready()
         one.letter = "T"
         fleet.stand_still(one, SILENCE - LOOK)
-        assert (one.told, fleet.numbers()) == ([], [1, 2])
+        assert (one.received, fleet.numbers()) == ([], [1, 2])
         fleet.tick(LOOK)
-        assert (one.told, two.told, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
-        assert "Process 1 (pid 100) has stood still for 10 s and is killed: stopped by a signal" in said.text
+        assert (one.received, two.received, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
+        assert "Process 1 (pid 100) has stood still for 10 s and is killed: stopped by a signal" in djqueue_log.text
         fleet.tick(60)
-        assert one.told == ["SIGKILL"], "it may take a while until it is gone"
+        assert one.received == ["SIGKILL"], "it may take a while until it is gone"
         fleet.end(one, -9)
-        assert "Process 1 (pid 100) has ended: SIGKILL" in said.text
+        assert "Process 1 (pid 100) has ended: SIGKILL" in djqueue_log.text
         assert fleet.numbers() == [1, 2, 1]
 
     @pytest.mark.parametrize(
         ("letter", "words"),
         [("t", "stopped by a debugger"), ("D", "it waits for a disk"), ("S", "its main thread hangs, or a command")],
     )
-    def test_the_log_says_in_which_state_it_is(self, letter, words, said):
+    def test_the_log_says_in_which_state_it_is(self, letter, words, djqueue_log):
         fleet = Fleet()
         one, _ = fleet.ready()
         one.letter = letter
         fleet.stand_still(one, SILENCE)
-        assert f"and is killed: {words}" in said.text
+        assert f"and is killed: {words}" in djqueue_log.text
 
-    def test_one_that_moves_again_in_time_is_left_alone(self, said):
+    def test_one_that_moves_again_in_time_is_left_alone(self, djqueue_log):
         fleet = Fleet()
         one, _ = fleet.ready()
         for _ in range(3):
             fleet.stand_still(one, SILENCE - LOOK)
             one.is_still = False
             fleet.tick(LOOK)
-        assert (one.told, fleet.numbers()) == ([], [1, 2])
+        assert (one.received, fleet.numbers()) == ([], [1, 2])
 
     def test_those_that_stand_still_again_and_again_are_started_less_and_less_often(self):
         fleet = Fleet(1)
@@ -358,7 +358,7 @@ class TestStandingStill:
             process.is_still = True
         for _ in range(int(SILENCE) - 1):
             fleet.tick(3600)
-        assert [process.told for process in fleet.started] == [[], []]
+        assert [process.received for process in fleet.started] == [[], []]
         for process in fleet.started:
             process.is_still = False
         fleet.tick(3600)
@@ -368,12 +368,12 @@ class TestStandingStill:
         fleet = Fleet()
         one, two = fleet.started
         fleet.stand_still(one, 600)
-        assert one.told == []
+        assert one.received == []
         one.letter = "T"
         fleet.stand_still(one, SILENCE - LOOK)
-        assert one.told == []
+        assert one.received == []
         fleet.tick(LOOK)
-        assert (one.told, two.told, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
+        assert (one.received, two.received, fleet.numbers()) == (["SIGKILL"], [], [1, 2, 1])
 
     def test_a_start_that_is_stopped_for_a_moment_is_left_alone(self):
         fleet = Fleet()
@@ -382,16 +382,16 @@ class TestStandingStill:
         for letter in ("T", "S", "T"):
             one.letter = letter
             fleet.stand_still(one, SILENCE - LOOK)
-        assert one.told == []
+        assert one.received == []
 
     def test_one_says_itself_how_long_a_step_may_take(self):
         fleet = Fleet(1)
         [one] = fleet.ready()
         one.limit = STARTS
         fleet.stand_still(one, STARTS - LOOK)
-        assert one.told == []
+        assert one.received == []
         fleet.tick(LOOK)
-        assert one.told == ["SIGKILL"]
+        assert one.received == ["SIGKILL"]
 
     def test_one_that_retires_and_stands_still_does_not_keep_its_place(self):
         fleet = Fleet(1, bounds=Bounds(max_messages=5))
@@ -400,7 +400,7 @@ class TestStandingStill:
         fleet.tick()
         fleet.ready()
         fleet.stand_still(old, SILENCE)
-        assert old.told == [RETIRE, "SIGKILL"]
+        assert old.received == [RETIRE, "SIGKILL"]
         assert fleet.numbers() == [1, 1]
         fleet.started[1].ran = 5
         fleet.tick()
@@ -412,7 +412,7 @@ class TestStandingStill:
         fleet.supervisor.stop()
         fleet.tick()
         fleet.stand_still(process, SILENCE + 1)
-        assert process.told == [STOP]
+        assert process.received == [STOP]
 
 
 class TestDuties:
@@ -422,14 +422,14 @@ class TestDuties:
         fleet.ready()
         assert fleet.keepers() == [100]
 
-    def test_they_leave_one_that_is_silent_before_it_is_killed(self, said):
+    def test_they_leave_one_that_is_silent_before_it_is_killed(self, djqueue_log):
         fleet = Fleet(3)
         one, two, _ = fleet.ready()
         fleet.stand_still(one, HUSH - LOOK)
         assert fleet.keepers() == [100]
         fleet.tick(LOOK)
         assert fleet.keepers() == [100, 101], "the first does not know yet"
-        assert "Process 2 (pid 101) has scheduler and reaper now" in said.text
+        assert "Process 2 (pid 101) has scheduler and reaper now" in djqueue_log.text
         one.is_still = False
         fleet.tick()
         assert fleet.keepers() == [101]
@@ -519,11 +519,11 @@ class TestStops:
         fleet.supervisor.stop()
         fleet.tick()
         fleet.tick(5)
-        assert [process.told for process in fleet.started] == [[STOP], [STOP]]
+        assert [process.received for process in fleet.started] == [[STOP], [STOP]]
         fleet.supervisor.stop()
         fleet.supervisor.stop()
         fleet.tick()
-        assert [process.told for process in fleet.started] == [[STOP, NOW], [STOP, NOW]]
+        assert [process.received for process in fleet.started] == [[STOP, NOW], [STOP, NOW]]
 
     def test_those_too_that_retire_and_those_that_start(self):
         fleet = Fleet(2, bounds=Bounds(max_messages=5))
@@ -533,10 +533,10 @@ class TestStops:
         fleet.ready()
         fleet.supervisor.stop()
         fleet.tick()
-        assert one.told == [RETIRE, STOP]
-        assert [process.told for process in fleet.started[1:]] == [[STOP], [STOP], [STOP, "SIGTERM"]]
+        assert one.received == [RETIRE, STOP]
+        assert [process.received for process in fleet.started[1:]] == [[STOP], [STOP], [STOP, "SIGTERM"]]
 
-    def test_what_ends_is_not_started_again_nor_logged(self, said):
+    def test_what_ends_is_not_started_again_nor_logged(self, djqueue_log):
         fleet = Fleet(2)
         fleet.ready()
         fleet.supervisor.stop()
@@ -544,7 +544,7 @@ class TestStops:
         for process in fleet.started:
             fleet.end(process, 0)
         assert (fleet.supervisor.ended, fleet.supervisor.code, len(fleet.started)) == (True, 0, 2)
-        assert "has ended" not in said.text
+        assert "has ended" not in djqueue_log.text
 
     @pytest.mark.parametrize(
         ("codes", "code"),
@@ -571,9 +571,9 @@ class TestStops:
         fleet.supervisor.stop()
         fleet.tick()
         fleet.tick(GRACE + LATE - 1)
-        assert process.told == [STOP]
+        assert process.received == [STOP]
         fleet.tick(1)
-        assert process.told == [STOP, "SIGKILL"]
+        assert process.received == [STOP, "SIGKILL"]
 
     def test_at_a_second_stop_it_is_killed_sooner(self):
         fleet = Fleet(1)
@@ -582,7 +582,7 @@ class TestStops:
         fleet.supervisor.stop()
         fleet.tick()
         fleet.tick(LATE)
-        assert process.told == [STOP, NOW, "SIGKILL"]
+        assert process.received == [STOP, NOW, "SIGKILL"]
 
 
 class FakeConsumer:
@@ -601,7 +601,7 @@ class FakeConsumer:
 
 
 @pytest.fixture
-def ours(request):
+def supervisor_link(request):
     ours, theirs = socket.socketpair()
     consumer = FakeConsumer()
     link = SupervisorLink(consumer, theirs.detach(), limited=True, metrics=getattr(request, "param", False))
@@ -614,34 +614,34 @@ def ours(request):
 
 
 class TestWithinAProcess:
-    def test_the_words_of_the_supervisor_reach_the_consumer(self, ours):
-        socket, _, consumer = ours
+    def test_the_words_of_the_supervisor_reach_the_consumer(self, supervisor_link):
+        socket, _, consumer = supervisor_link
         socket.send(b"retire\nst")
         eventually(lambda: consumer.calls == ["retire"])
         socket.send(b"op\n")
         eventually(lambda: consumer.calls == ["retire", "stop"])
 
-    def test_a_signal_and_the_word_are_one_stop(self, ours):
-        socket, link, consumer = ours
+    def test_a_signal_and_the_word_are_one_stop(self, supervisor_link):
+        socket, link, consumer = supervisor_link
         link.stop_consumer()
         link.stop_consumer()
         socket.send(b"stop\nretire\n")
         eventually(lambda: consumer.calls == ["stop", "retire"])
 
-    def test_now_is_a_second_stop(self, ours):
-        socket, link, consumer = ours
+    def test_now_is_a_second_stop(self, supervisor_link):
+        socket, link, consumer = supervisor_link
         socket.send(b"stop\nnow\n")
         eventually(lambda: consumer.calls == ["stop", "stop"])
 
-    def test_when_the_supervisor_is_gone_it_stops_once(self, ours):
-        socket, link, consumer = ours
+    def test_when_the_supervisor_is_gone_it_stops_once(self, supervisor_link):
+        socket, link, consumer = supervisor_link
         socket.close()
         link.join(30)
         link.stop_consumer()
         assert consumer.calls == ["stop"]
 
-    def test_that_its_main_thread_moves_is_told_and_nothing_while_it_does_not(self, ours):
-        socket, _, consumer = ours
+    def test_that_its_main_thread_moves_is_told_and_nothing_while_it_does_not(self, supervisor_link):
+        socket, _, consumer = supervisor_link
         consumer.moved = 100.0, 10.0
         assert socket.recv(100) == b"alive 10\n"
         consumer.moved = 101.0, 10.0
@@ -651,8 +651,8 @@ class TestWithinAProcess:
         consumer.moved = 101.1, 60.0
         assert socket.recv(100) == b"alive 60\n", "a longer limit is told at once"
 
-    def test_duties_come_and_go(self, ours):
-        socket, _, consumer = ours
+    def test_duties_come_and_go(self, supervisor_link):
+        socket, _, consumer = supervisor_link
         socket.send(b"duties\n")
         eventually(lambda: consumer.has_duties)
         socket.send(b"no duties\n")
@@ -660,8 +660,8 @@ class TestWithinAProcess:
         assert consumer.calls == []
 
     @pytest.mark.parametrize("error", [MemoryError, RuntimeError, SystemExit])
-    def test_an_error_does_not_make_it_deaf(self, ours, error):
-        socket, _, consumer = ours
+    def test_an_error_does_not_make_it_deaf(self, supervisor_link, error):
+        socket, _, consumer = supervisor_link
         broken = iter([error("once"), error("twice")])
 
         def retire():
@@ -679,15 +679,15 @@ class TestWithinAProcess:
         consumer.moved = 100.0, 10.0
         assert socket.recv(100) == b"alive 10\n"
 
-    def test_it_tells_what_was_run_when_that_has_changed(self, ours):
-        socket, _, consumer = ours
+    def test_it_tells_what_was_run_when_that_has_changed(self, supervisor_link):
+        socket, _, consumer = supervisor_link
         consumer.ran = 7
         assert socket.recv(100) == b"ran 7\n"
         consumer.ran = 9
         assert socket.recv(100) == b"ran 9\n"
 
-    def test_what_an_operator_orders_is_told_and_what_another_was_ordered_is_obeyed(self, ours):
-        socket, _, consumer = ours
+    def test_what_an_operator_orders_is_told_and_what_another_was_ordered_is_obeyed(self, supervisor_link):
+        socket, _, consumer = supervisor_link
         consumer.state.quiet = True
         assert socket.recv(100) == b"quiet\n"
         socket.send(b"claim\n")
@@ -698,9 +698,9 @@ class TestWithinAProcess:
         assert socket.recv(100) == b"claim\n"
         assert consumer.calls == []
 
-    @pytest.mark.parametrize("ours", [True], indirect=True)
-    def test_it_tells_what_was_counted(self, ours):
-        socket, link, _ = ours
+    @pytest.mark.parametrize("supervisor_link", [True], indirect=True)
+    def test_it_tells_what_was_counted(self, supervisor_link):
+        socket, link, _ = supervisor_link
         told = b'counted {"counts": [], "gauges": {"threads": 4}}\n'
         assert socket.recv(len(told), MSG_WAITALL) == told
         link.tell_what_is_counted()  # at the end, without a wait
@@ -711,7 +711,7 @@ class TestDescriptors:
     """Where many files are open a socket gets a number above 1,023, which select() refuses."""
 
     @pytest.fixture
-    def many_open(self):
+    def many_open_files(self):
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
         opened = [os.open(os.devnull, os.O_RDONLY)]
@@ -724,7 +724,7 @@ class TestDescriptors:
                 os.close(descriptor)
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
-    def test_the_supervisor_waits_and_wakes(self, many_open):
+    def test_the_supervisor_waits_and_wakes(self, many_open_files):
         fleet, (ours, theirs) = Fleet(1), socket.socketpair()
         with ours, theirs:
             assert theirs.fileno() > 1023
@@ -732,7 +732,7 @@ class TestDescriptors:
             fleet.supervisor.stop()
             fleet.supervisor._wait()
 
-    def test_a_process_hears_its_supervisor(self, many_open):
+    def test_a_process_hears_its_supervisor(self, many_open_files):
         ours, theirs = socket.socketpair()
         consumer = FakeConsumer()
         with ours:
@@ -769,7 +769,7 @@ class TestBounds:
 
 class TestCores:
     @pytest.fixture
-    def groups(self, tmp_path):
+    def cgroups(self, tmp_path):
         root = tmp_path / "cgroup"
         (root / "system.slice" / "shop.service").mkdir(parents=True)
         own = tmp_path / "own"
@@ -783,12 +783,12 @@ class TestCores:
 
         return limit
 
-    def test_the_least_limit_of_the_groups_counts(self, groups):
-        assert groups() == float("inf")
-        assert groups(own="max 100000\n") == float("inf")
-        assert groups(slice="400000 100000\n") == 4
-        assert groups(own="150000 100000\n") == 1.5
-        assert groups(root="50000 100000\n") == 0.5
+    def test_the_least_limit_of_the_groups_counts(self, cgroups):
+        assert cgroups() == float("inf")
+        assert cgroups(own="max 100000\n") == float("inf")
+        assert cgroups(slice="400000 100000\n") == 4
+        assert cgroups(own="150000 100000\n") == 1.5
+        assert cgroups(root="50000 100000\n") == 0.5
 
     def test_in_a_container_the_root_has_the_limit(self, tmp_path):
         (tmp_path / "cpu.max").write_text("250000 100000")

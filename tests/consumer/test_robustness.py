@@ -22,12 +22,12 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.results import Progress
 from djqueue.running.settle import settle
 from djqueue.testing import eventually
-from tests.support.consumer import Gate, away, claim_one, exit_code, message_for, only, run_one, serving
-from tests.support.fetcher import Bench
-from tests.support.notes import noted
+from tests.support.consumer import Release, claim_one, exit_code, message_for, only, run_one, serving, unreachable
+from tests.support.fetcher import FetcherHarness
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
-gates = {}
+ran = cleared_per_test([])
+releases = {}
 
 
 @queue_command
@@ -36,14 +36,14 @@ def work(number=0):
 
 
 @queue_command
-def pass_the_gate():
-    gates[0]()
+def wait_for_release():
+    releases[0].wait()
 
 
 @queue_command(result_ttl=60)
 def half_done():
     current_message().progress(1, 2)
-    gates[0]()
+    releases[0].wait()
 
 
 @queue_command
@@ -166,7 +166,7 @@ def _with_note(queue, entry, note) -> Lease:
     return claim_one(queue)
 
 
-class Away:
+class Unreachable:
     """A queue out of reach, as far as the loops ask it."""
 
     alias = "away"
@@ -199,83 +199,83 @@ class TestOneStoreOfSeveral:
         """What runs of the others is extended, what ends of them is told, their dead are found, and they have ticks."""
         path = "djqueue.backends.memory.MemoryQueue"
         settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
-        hung, well, store = queues["default"], queues["other"], Gate()
+        hung, well, store = queues["default"], queues["other"], Release()
         there = work.using(queue_name="other")
         there.enqueue("of the dead")
         well.claim(1, 0.01)
         schedules.add("often", there, ("tick",), every=1)
         for owner, verb in ((hung, "complete"), (hung, "touch"), (hung, "reap"), (hung.store, "get")):
             do = getattr(owner, verb)
-            monkeypatch.setattr(owner, verb, lambda *args, do=do, **named: store() or do(*args, **named))
-        gate = gates[0] = Gate()
+            monkeypatch.setattr(owner, verb, lambda *args, do=do, **named: store.wait() or do(*args, **named))
+        release = releases[0] = Release()
         work("ends")
-        pass_the_gate.using(queue_name="other").enqueue()
-        with only(work, pass_the_gate), serving("default", "other", threads=3, lease=2.0, periodic=True):
-            store.await_within(4)
-            gate.await_within(1)
+        wait_for_release.using(queue_name="other").enqueue()
+        with only(work, wait_for_release), serving("default", "other", threads=3, lease=2.0, periodic=True):
+            store.await_waiting(4)
+            release.await_waiting(1)
             until = max(record.at for record in well.peek("leased"))
             done = well.stats().done
             there.enqueue_many([(number,) for number in range(10)])
             eventually(lambda: well.stats().done >= done + 10 and {"of the dead", "tick"} <= set(ran))
             eventually(lambda: max(record.at for record in well.peek("leased")) > until)
-            gate.open()
-            store.open()
+            release.set()
+            store.set()
             eventually(lambda: hung.stats().done == 1)
 
     def test_nor_does_it_hold_up_what_begins_and_what_is_reported_of_the_others(self, settings, monkeypatch):
         path = "djqueue.backends.memory.MemoryQueue"
         settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
-        hung, store, begin = queues["default"], Gate(), queues["default"].begin
-        monkeypatch.setattr(hung, "begin", lambda leases: store() or begin(leases))
-        gate = gates[0] = Gate()
+        hung, store, begin = queues["default"], Release(), queues["default"].begin
+        monkeypatch.setattr(hung, "begin", lambda leases: store.wait() or begin(leases))
+        release = releases[0] = Release()
         work("begins")
         with serving("default", "other", threads=2):
-            store.await_within(1)
+            store.await_waiting(1)
             handle = half_done.using(queue_name="other").enqueue()
             eventually(lambda: handle.progress == Progress(1, 2))
-            gate.open()
-            store.open()
+            release.set()
+            store.set()
             eventually(lambda: hung.stats().done == 1)
 
     def test_the_reaper_reaps_the_others(self, queue, monkeypatch):
         reaped = []
         monkeypatch.setattr(queue, "reap", lambda limit, by: reaped.append(limit) or Reaped())
         with pytest.raises(ConnectionError):
-            Reaper([Away(), queue], lambda queue: 60.0).tick()
+            Reaper([Unreachable(), queue], lambda queue: 60.0).tick()
         assert len(reaped) == 1
 
     def test_the_heart_beats_for_the_others_and_soon_again(self, queue):
-        bench = Bench(queue)
+        harness = FetcherHarness(queue)
         work()
-        bench.fetcher.tick()
-        unreachable = Away()
-        bench.in_flight.take(unreachable, [Lease(message_for(queue, work.name), 1)], 0.0)
-        for held in bench.in_flight:
+        harness.fetcher.tick()
+        dead = Unreachable()
+        harness.in_flight.take(dead, [Lease(message_for(queue, work.name), 1)], 0.0)
+        for held in harness.in_flight:
             held.touched -= 30
-        heart = Heartbeat([unreachable, queue], bench.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
+        heart = Heartbeat([dead, queue], harness.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
         before = queue.now() - 0.01
         assert heart.guarded_tick() <= 0.1
-        [ours] = [held for held in bench.in_flight if held.queue is queue]
+        [ours] = [held for held in harness.in_flight if held.queue is queue]
         assert ours.touched > 0
         assert queue.peek("leased")[0].at >= before + 60
 
     def test_what_cannot_be_settled_holds_up_no_other_verb(self, queue, monkeypatch):
-        bench = Bench(queue)
+        harness = FetcherHarness(queue)
         work(1)
         explode(2)
-        bench.fetcher.tick()
+        harness.fetcher.tick()
         attempts = []
-        monkeypatch.setattr(queue, "complete", lambda leases, *facts: attempts.append(len(leases)) or away())
-        first, second = bench.begin(), bench.begin()
-        bench.finish(first, Verdict(Outcome.DONE))
-        bench.finish(second, Verdict(Outcome.FAILED, "boom"))
+        monkeypatch.setattr(queue, "complete", lambda leases, *facts: attempts.append(len(leases)) or unreachable())
+        first, second = harness.begin(), harness.begin()
+        harness.finish(first, Verdict(Outcome.DONE))
+        harness.finish(second, Verdict(Outcome.FAILED, "boom"))
         for _ in range(50):
-            bench.settler.tick()
+            harness.settler.tick()
         assert len(queue.failed) == 1
         assert attempts == [1]  # the next try comes when its pause is over
 
     def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
-        monkeypatch.setattr(queue, "complete", away)
+        monkeypatch.setattr(queue, "complete", unreachable)
         work()
         with serving(grace=1.0) as consumer:  # all of which it tries
             eventually(lambda: ran)
@@ -296,15 +296,15 @@ def test_nothing_ends_a_loop():
 
 @pytest.mark.backends("memory")
 def test_one_suspect_runs_at_a_time_whoever_claimed_it(queue):
-    bench = Bench(queue)
-    first, second = bench.in_flight.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
-    quarantine = Quarantine(bench.in_flight, [queue])
+    harness = FetcherHarness(queue)
+    first, second = harness.in_flight.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
+    quarantine = Quarantine(harness.in_flight, [queue])
     assert not (quarantine.admit(first) or quarantine.admit(second))
-    bench.in_flight.drop([first])
+    harness.in_flight.drop([first])
     assert quarantine.admit(second)
-    [third] = bench.in_flight.take(queue, [Lease(message_for(queue, work.name), 3)], 0.0)
+    [third] = harness.in_flight.take(queue, [Lease(message_for(queue, work.name), 3)], 0.0)
     assert quarantine.shuts_out(third) and not quarantine.admit(third)
-    bench.in_flight.drop([second])
+    harness.in_flight.drop([second])
     assert quarantine.admit(third)
 
 

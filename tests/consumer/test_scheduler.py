@@ -10,10 +10,11 @@ from djqueue import crontab, periodic_command, queue_command, queues, schedules
 from djqueue.consumer.scheduler import LONGEST_PAUSE, Scheduler
 from djqueue.registry import registry
 from djqueue.testing import eventually, together
-from tests.support.consumer import away, only, run_one, serving
-from tests.support.notes import noted
+from tests.support.backends import config_at
+from tests.support.consumer import only, run_one, serving, unreachable
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 class Clock:
@@ -124,7 +125,7 @@ class TestOnce:
             scheduler.tick()
             clock.forward(seconds=60)
             with monkeypatch.context() as patch:
-                patch.setattr(queue, "put", away)
+                patch.setattr(queue, "put", unreachable)
                 assert scheduler.guarded_tick() > 0
             clock.forward(seconds=30)
             scheduler.guarded_tick()
@@ -382,8 +383,7 @@ def redis(private_server, settings):
     A schedule that was made at run time has the scheduler tick each second.
     """
     server = private_server("redis")
-    path = "djqueue.backends.redis_backend.RedisBlockingQueue"
-    settings.QUEUES = {"default": {"CLASS": path, "CONNECTION": server.url}}
+    settings.QUEUES = {"default": config_at(server.url)}
     schedules.add("rare", rare, crontab=crontab(**RARELY))
     yield server
     queues["default"].close()
@@ -412,9 +412,9 @@ class TestRoundTrips:
         assert self.cost_of_a_tick(redis, 100) <= self.cost_of_a_tick(redis, 1) + 1
 
     def idle_cost(self, server, count, seconds=3.0):
-        with only(rare, *crontabs(count)), serving(periodic=True) as beside:
+        with only(rare, *crontabs(count)), serving(periodic=True) as running:
             marks = [f"last:{one.name}" for one in registry.periodic()]
-            eventually(lambda: beside.claims() and None not in queues["default"].store.get_many(marks))
+            eventually(lambda: running.claims() and None not in queues["default"].store.get_many(marks))
             before, began = commands_of(server), time.monotonic()
             time.sleep(seconds)
             return (commands_of(server) - before) / (time.monotonic() - began)
@@ -427,6 +427,6 @@ class TestRoundTrips:
         asked = []
         with only(*crontabs(100)):
             scheduler = Scheduler([queue])
-            monkeypatch.setattr(queue, "now", lambda: asked.append(1) or away())
+            monkeypatch.setattr(queue, "now", lambda: asked.append(1) or unreachable())
             assert scheduler.guarded_tick() > 0
         assert len(asked) == 1

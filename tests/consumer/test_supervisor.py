@@ -23,15 +23,15 @@ from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from djqueue.utils import tell
 from tests.support.backends import ACROSS
-from tests.support.consumer import Gate, exit_code, serving
-from tests.support.fetcher import Bench
-from tests.support.notes import noted
+from tests.support.consumer import Release, exit_code, serving
+from tests.support.fetcher import FetcherHarness
+from tests.support.notes import cleared_per_test
 
 MEMORY = pytest.mark.backends("memory")
 EVERY = pytest.mark.backends(*ACROSS)
 dies = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-ran, actions = noted([]), []
-gate, seen = noted(Gate()), threading.Event()
+ran, actions = cleared_per_test([]), []
+release, seen = cleared_per_test(Release()), threading.Event()
 
 
 @queue_command
@@ -54,8 +54,8 @@ def take_all_in_order(number):
 
 
 @queue_command
-def pass_the_gate():
-    gate()
+def wait_for_release():
+    release.wait()
 
 
 @queue_command
@@ -92,13 +92,13 @@ class TestDeaths:
 
     def test_what_runs_beside_a_dead_worker_may_end(self, queue, monkeypatch):
         execute = Worker._execute
-        monkeypatch.setattr(Worker, "_execute", lambda *args: execute(*args) if not gate.within else die())
-        pass_the_gate()
+        monkeypatch.setattr(Worker, "_execute", lambda *args: execute(*args) if not release.waiting else die())
+        wait_for_release()
         with serving(threads=2) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             handle = work(1)
             eventually(lambda: queue.find(handle.id).entry.lost)
-            gate.open()
+            release.set()
             assert consumer.code() == STUCK
         assert (queue.stats().done, queue.find(handle.id).entry.lost) == (1, 1)
 
@@ -136,15 +136,15 @@ class TestDeaths:
         assert stats.done == len(ran)
 
     def test_the_lease_of_what_a_worker_died_with_is_not_extended(self, queue):
-        bench = Bench(queue)
+        harness = FetcherHarness(queue)
         work.enqueue_many([(number,) for number in range(2)])
-        bench.fetcher.tick()
-        dead, alive = bench.begin(), bench.begin()
+        harness.fetcher.tick()
+        dead, alive = harness.begin(), harness.begin()
         dead.worker, alive.worker = threading.Thread(), threading.current_thread()
         for held in (dead, alive):
             held.touched -= 30
         before = dead.touched
-        Heartbeat([queue], bench.in_flight, lambda queue: 60.0).tick()
+        Heartbeat([queue], harness.in_flight, lambda queue: 60.0).tick()
         assert dead.touched == before
         assert alive.touched > before
 
@@ -344,7 +344,7 @@ modes |= {one.__name__: one for one in (plainly, from_another, in_a_group, with_
 
 
 @pytest.fixture
-def no_collection():
+def no_garbage_collection():
     """So that only counting references frees anything."""
     gc.collect()
     gc.disable()
@@ -358,7 +358,7 @@ def no_collection():
     "command", [fail_holding, fail_async_holding, fail_batch_holding], ids=lambda one: one.name.rpartition(".")[2]
 )
 @pytest.mark.parametrize("how", sorted(modes))
-def test_what_a_failed_command_held_goes_with_it(queue, no_collection, command, how):
+def test_what_a_failed_command_held_goes_with_it(queue, no_garbage_collection, command, how):
     if command is fail_batch_holding and "lanes" not in queue.features:
         pytest.skip("no lanes")
     logging.disable(logging.CRITICAL)  # else pytest keeps what was logged

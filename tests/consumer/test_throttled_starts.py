@@ -22,7 +22,7 @@ pytestmark = [
 
 started: list[float] = []
 """When the throttled commands began: what a remote API would count by."""
-enough = threading.Event()
+release = threading.Event()
 
 
 @queue_command(throttle=Throttle(LIMIT, WINDOW))
@@ -32,16 +32,16 @@ def call_api(number):
 
 @queue_command
 def compute():
-    while not enough.is_set():
+    while not release.is_set():
         sum(range(1000))
 
 
 @pytest.fixture(autouse=True)
-def _anew():
+def _reset():
     started.clear()
-    enough.clear()
+    release.clear()
     yield
-    enough.set()
+    release.set()
 
 
 @pytest.mark.django_db(transaction=True, databases="__all__")
@@ -53,7 +53,7 @@ def test_no_window_has_more_starts_than_the_limit(queue, busy):
         until(lambda: queue.stats().leased == busy)
         call_api.enqueue_many([(number,) for number in range(2 * LIMIT * WINDOWS)])
         until(lambda: len(started) >= LIMIT * WINDOWS, 150)
-        enough.set()
+        release.set()
     began = sorted(started)
     apart = [later - earlier for earlier, later in zip(began, began[LIMIT:], strict=False)]
     took = began[LIMIT * WINDOWS - 1] - began[0]

@@ -10,15 +10,15 @@ from djqueue.consumer.fetcher import Quarantine
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from tests.support.backends import FULL
-from tests.support.consumer import Gate, heard, message_for, serving
-from tests.support.fetcher import ticked
-from tests.support.notes import noted
+from tests.support.consumer import Release, message_for, recorded_signals, serving
+from tests.support.fetcher import claimed_once
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
-ran = noted([])
-once = noted(set())
-gate = noted(Gate())
+ran = cleared_per_test([])
+once = cleared_per_test(set())
+release = cleared_per_test(Release())
 
 
 def by_user(user, *_):
@@ -35,8 +35,8 @@ def work(user, number=0):
 
 
 @queue_command(shard=by_user)
-def pass_the_gate(user, number=0):
-    gate()
+def wait_for_release(user, number=0):
+    release.wait()
     note(user, number)
 
 
@@ -76,31 +76,31 @@ def numbers(user=1):
 class TestRuns:
     def test_a_run_is_one_unit_for_one_worker_in_order(self, queue):
         work.enqueue_many([(1, number) for number in range(20)])
-        bench = ticked(queue)
-        assert (bench.pool.waiting, len(bench.in_flight)) == (1, 20)
+        harness = claimed_once(queue)
+        assert (harness.pool.waiting, len(harness.in_flight)) == (1, 20)
 
     def test_sq1_a_shard_runs_in_order_whatever_the_number_of_threads(self, queue):
-        pass_the_gate.enqueue_many([(user, number) for number in range(40) for user in (1, 2, 3)])
+        wait_for_release.enqueue_many([(user, number) for number in range(40) for user in (1, 2, 3)])
         with serving(threads=8, limit=120) as consumer:
-            gate.await_within(3)
-            gate.open()
+            release.await_waiting(3)
+            release.set()
             assert consumer.code() == 0
         assert [numbers(user) for user in (1, 2, 3)] == [list(range(40))] * 3
-        assert gate.most == 3
+        assert release.most_waiting == 3
         assert {attempt for _, _, attempt, _ in ran} == {1}
 
     def test_sq2_shards_run_beside_each_other(self, queue):
-        pass_the_gate.enqueue_many([(user, 0) for user in range(4)])
+        wait_for_release.enqueue_many([(user, 0) for user in range(4)])
         with serving(threads=4, limit=4) as consumer:
-            gate.await_within(4)
-            gate.open()
+            release.await_waiting(4)
+            release.set()
             assert consumer.code() == 0
         assert len({thread for _, _, _, thread in ran}) == 4
 
     def test_each_is_settled_as_it_ends(self, queue, monkeypatch):
-        handles = pass_the_gate.using(result_ttl=60).enqueue_many([(1, number) for number in range(3)])
+        handles = wait_for_release.using(result_ttl=60).enqueue_many([(1, number) for number in range(3)])
         passing = threading.Semaphore(0)
-        monkeypatch.setitem(globals(), "gate", lambda: passing.acquire(timeout=30))
+        monkeypatch.setattr(release, "wait", lambda: passing.acquire(timeout=30))
         with serving(threads=2, limit=3) as consumer:
             passing.release()
             eventually(lambda: handles[0].status == "done")
@@ -112,14 +112,14 @@ class TestRuns:
     def test_un_laned_work_beside_it_stays_one_unit_each(self, queue):
         work.enqueue_many([(1, number) for number in range(5)])
         plain.enqueue_many([(number,) for number in range(5)])
-        bench = ticked(queue, threads=8)
-        assert (bench.pool.waiting, len(bench.in_flight)) == (6, 10)
+        harness = claimed_once(queue, threads=8)
+        assert (harness.pool.waiting, len(harness.in_flight)) == (6, 10)
 
 
 class TestFailures:
     def test_what_comes_back_to_its_shard_takes_the_rest_with_it(self, queue):
         stumble.enqueue_many([(1, number) for number in range(6)])
-        with heard("released") as told:
+        with recorded_signals("released") as told:
             assert Consumer(periodic=False, threads=4).run(limit=7) == 0
         assert numbers() == [0, 1, 2, 2, 3, 4, 5]
         assert [attempt for _, _, attempt, _ in ran] == [1, 1, 1, 2, 1, 1, 1]  # what was handed back counts as nothing
@@ -127,7 +127,7 @@ class TestFailures:
 
     def test_skip_goes_on_without_it(self, queue):
         stumble_and_go_on.enqueue_many([(1, number) for number in range(5)])
-        with heard("released") as told:
+        with recorded_signals("released") as told:
             assert Consumer(periodic=False, threads=2).run(limit=6) == 0
         assert numbers() == [0, 1, 2, 3, 4, 2]
         assert told == []
@@ -135,7 +135,7 @@ class TestFailures:
     def test_a_paused_shard_goes_on_where_it_stopped(self, queue):
         pause.enqueue_many([(1, number) for number in (1, 2, 3)])
         pause.enqueue_many([(2, 1)])
-        with heard("paused") as told, serving(threads=2) as consumer:
+        with recorded_signals("paused") as told, serving(threads=2) as consumer:
             eventually(lambda: told)
             eventually(lambda: numbers(2) == [1])
             assert consumer.end() == 0
@@ -145,15 +145,15 @@ class TestFailures:
 
     def test_a_lost_lease_takes_the_rest_with_it(self, queue, monkeypatch, caplog):
         """What was lost is at the head of its shard again, for whoever comes."""
-        first, *others = pass_the_gate.enqueue_many([(1, number) for number in range(3)])
+        first, *others = wait_for_release.enqueue_many([(1, number) for number in range(3)])
         touch = queue.touch
         monkeypatch.setattr(
             queue, "touch", lambda leases, lease: touch([one for one in leases if one.entry.id != first.id], lease)
         )
-        with serving(threads=1, lease=0.5, limit=3) as consumer, heard("released") as told:
-            gate.await_within(1)
+        with serving(threads=1, lease=0.5, limit=3) as consumer, recorded_signals("released") as told:
+            release.await_waiting(1)
             eventually(lambda: f"The lease of message {first.id} is lost" in caplog.text)
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         back = dict.fromkeys(about["id"] for _, about in told)  # on a busy machine again, behind what was lost
         assert [*back] == [handle.id for handle in others]
@@ -178,12 +178,12 @@ class TestLimits:
 
 class TestStops:
     def test_sq11_the_current_one_ends_and_the_rest_goes_back(self, queue):
-        pass_the_gate.enqueue_many([(1, number) for number in range(5)])
+        wait_for_release.enqueue_many([(1, number) for number in range(5)])
         with serving(threads=2) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             eventually(lambda: not consumer.claims())
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert numbers() == [0]
         assert Consumer(periodic=False).run(limit=4) == 0
@@ -191,13 +191,13 @@ class TestStops:
         assert {attempt for _, _, attempt, _ in ran} == {1}
 
     def test_a_second_stop_gives_back_what_runs_and_leaves_the_rest_untried(self, queue):
-        handles = pass_the_gate.enqueue_many([(1, number) for number in range(3)])
+        handles = wait_for_release.enqueue_many([(1, number) for number in range(3)])
         with serving(threads=1) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             assert consumer.end() == 1
             assert [queue.find(handle.id).entry.attempts for handle in handles] == [1, 0, 0]
-            gate.open()
+            release.set()
             eventually(lambda: ran)  # its thread was left behind, and would note it in the next test
 
 
@@ -205,10 +205,10 @@ class TestWaking:
     def test_a_feeder_that_found_only_closed_shards_asks_again_when_one_is_settled(self, queue, monkeypatch):
         """And not after its pause, which may be long."""
         monkeypatch.setattr(queue, "notifies", False)
-        pass_the_gate.using(max_run=1).enqueue_many([(1, number) for number in range(3)])
+        wait_for_release.using(max_run=1).enqueue_many([(1, number) for number in range(3)])
         with serving(threads=2, delay=1000.0, max_delay=1000.0, limit=3) as consumer:
-            gate.await_within(1)
-            gate.open()
+            release.await_waiting(1)
+            release.set()
             assert consumer.code() == 0
         assert numbers() == [0, 1, 2]
 
@@ -217,12 +217,12 @@ class TestSuspects:
     def test_what_is_behind_others_goes_back_when_a_suspect_is_to_run_alone(self, queue, monkeypatch):
         met, await_ = threading.Event(), Quarantine.await_
         monkeypatch.setattr(Quarantine, "await_", lambda self, fetcher: (await_(self, fetcher), met.set())[0])
-        pass_the_gate.enqueue_many([(1, number) for number in range(3)])
-        with serving(threads=2, limit=4) as consumer, heard("released") as told:
-            gate.await_within(1)
+        wait_for_release.enqueue_many([(1, number) for number in range(3)])
+        with serving(threads=2, limit=4) as consumer, recorded_signals("released") as told:
+            release.await_waiting(1)
             queue.put([replace(message_for(queue, plain.name, 9), lost=1)])
             assert met.wait(30)
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert (numbers(), numbers(None)) == ([0, 1, 2], [9])
         reasons = [about["reason"] for _, about in told]

@@ -22,9 +22,9 @@ def send_receipt(address, order):
 
 
 @queue_command(shard=lambda account: account)
-def book(account):
+def transfer(account):
     """In a lane for each account."""
-    return f"booked <{account}>"
+    return f"transferred <{account}>"
 
 
 @queue_command(sensitive=True)
@@ -88,7 +88,7 @@ def fill(queue: BaseQueue, text: str) -> dict[str, str]:
         ]
     )
     queue.put([Entry(b"\x80never decoded", text[:60], command=text, errors=errors)])
-    book.enqueue(text)
+    transfer.enqueue(text)
     queue.pause_lane(text, text)
     now = queue.store.shared.now()
     add(queue.store.shared, Pause("queue", queue.base_name, "", text, text, now), now)

@@ -1,5 +1,7 @@
 """Queues to look at, and those who look: by their permissions."""
 
+import re
+
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.contrib.contenttypes.models import ContentType
@@ -45,7 +47,13 @@ def log_in(*permissions: str, superuser: bool = False, name: str = "ann", **opti
     return browser
 
 
+def messages_shown(browser: Client) -> str:
+    """What the next page says of what was done, as HTML."""
+    page = browser.get(f"{ROOT}schedules/").content.decode()
+    return " ".join(re.findall(r'<li class="(?:success|info|warning|error)">(.*?)</li>', page))
+
+
 @pytest.fixture
-def boss(queue, db):
+def superuser(queue, db):
     """Someone who may do all."""
-    return log_in(superuser=True, name="boss")
+    return log_in(superuser=True, name="superuser")

@@ -14,8 +14,8 @@ from djqueue.operations.messages import find_message
 from djqueue.running import consumers
 from djqueue.running.pauses import QUEUE
 from djqueue.running.shared import shared_stores
-from tests.dashboard.calls import book, failed, heartbeat, send_receipt, value
-from tests.dashboard.conftest import ROOT, log_in
+from tests.dashboard.calls import failed, heartbeat, send_receipt, transfer, value
+from tests.dashboard.conftest import ROOT, log_in, messages_shown
 from tests.support.consumer import fail_at_the_third_cancel
 from tests.support.markup import faults
 
@@ -30,12 +30,7 @@ def post(browser, **fields) -> str:
     if page.status_code == 200:
         page = browser.post(ACT, form_in(page))
     assert (page.status_code, page["Location"]) == (302, f"{ROOT}queues/"), page
-    return told(browser)
-
-
-def told(browser) -> str:
-    text = browser.get(f"{ROOT}schedules/").content.decode()
-    return " ".join(re.findall(r'<li class="(?:success|info|warning|error)">(.*?)</li>', text))
+    return messages_shown(browser)
 
 
 def form_in(page) -> dict[str, list[str]]:
@@ -64,7 +59,7 @@ def logged() -> list[str]:
 
 
 @STORES
-def test_each_action_on_messages(queue, boss):
+def test_each_action_on_messages(queue, superuser):
     one, two, three, four, five = failed(1), waiting(delay=600), waiting(), waiting(), waiting()
     acts = (
         ("requeue", one, {}, READY, "1 message requeued."),
@@ -76,46 +71,46 @@ def test_each_action_on_messages(queue, boss):
     )
     for name, id, more, state, text in acts:
         fields = {"action": name, "message": value(id), "confirmed": "yes", **more}
-        assert post(boss, **fields) == text
+        assert post(superuser, **fields) == text
         assert state_of(id) == state, name
         if name != "reprioritise":
-            assert "moved on meanwhile" in post(boss, **fields), "a second click does no harm"
+            assert "moved on meanwhile" in post(superuser, **fields), "a second click does no harm"
     assert find_message(queue, three).priority == 7 and state_of(four, "other") == READY
     assert logged() == [text for *_, text in acts]
     done = [(action.by, action.count) for action in operations.actions()]
-    assert done == [("boss", 1)] * len(acts)
+    assert done == [("superuser", 1)] * len(acts)
 
 
 @STORES
-def test_removing_asks_first(queue, boss):
+def test_removing_asks_first(queue, superuser):
     ids = [waiting() for _ in range(3)]
-    page = boss.post(ACT, {"action": "remove", "message": [value(id) for id in ids[:2]]})
+    page = superuser.post(ACT, {"action": "remove", "message": [value(id) for id in ids[:2]]})
     assert "Remove 2 messages, without a trace?" in page.content.decode() and faults(page.content.decode()) == []
     assert [state_of(id) for id in ids] == [READY] * 3 and logged() == []
     form = form_in(page)
-    boss.post(ACT, form)
-    boss.post(ACT, form)
-    assert "That was done already." in told(boss)
+    superuser.post(ACT, form)
+    superuser.post(ACT, form)
+    assert "That was done already." in messages_shown(superuser)
     assert [state_of(id) for id in ids] == [None, None, READY] and logged() == ["2 messages removed."]
 
 
-def test_what_was_done_before_an_action_fails_is_logged(queue, boss, monkeypatch):
+def test_what_was_done_before_an_action_fails_is_logged(queue, superuser, monkeypatch):
     ids = [waiting() for _ in range(3)]
     fail_at_the_third_cancel(queue, monkeypatch)
     form = {"action": "cancel", "message": [value(id) for id in ids], "confirmed": "yes"}
-    assert boss.post(ACT, form).status_code == 503
+    assert superuser.post(ACT, form).status_code == 503
     assert logged() == ["2 messages cancelled or asked to stop; then it failed: nobody there"]
     assert [(one.action, one.count) for one in operations.actions()] == [("cancel", 2)]
 
 
 @STORES
-def test_all_that_a_filter_selects(queue, boss):
+def test_all_that_a_filter_selects(queue, superuser):
     ids = [failed(1), failed(3), failed(5)]
     fields = {"action": "requeue", "which": "all", "reason": "answer</b> for", "state": "failed"}
-    page = boss.post(ACT, fields)
+    page = superuser.post(ACT, fields)
     assert "Retry 3 messages?" in page.content.decode() and "text of the error answer" in page.content.decode()
     assert [state_of(id) for id in ids] == ["failed"] * 3
-    assert post(boss, **fields) == "3 messages requeued."
+    assert post(superuser, **fields) == "3 messages requeued."
     assert [state_of(id) for id in ids] == [READY] * 3
     [action] = operations.actions()
     assert (action.action, action.count, action.what) == (
@@ -125,11 +120,11 @@ def test_all_that_a_filter_selects(queue, boss):
     )
 
 
-def test_what_has_failed_is_only_meant_where_it_is_asked_for(queue, boss):
+def test_what_has_failed_is_only_meant_where_it_is_asked_for(queue, superuser):
     lost, waits = failed(1), waiting()
-    post(boss, action="remove", which="all")
+    post(superuser, action="remove", which="all")
     assert (state_of(lost), state_of(waits)) == ("failed", None)
-    post(boss, action="remove", which="all", state="failed")
+    post(superuser, action="remove", which="all", state="failed")
     assert state_of(lost) is None
 
 
@@ -147,10 +142,10 @@ def test_what_has_failed_is_only_meant_where_it_is_asked_for(queue, boss):
         ({"action": "reprioritise", "priority": "high", "confirmed": "yes"}, "is no priority: give a whole number"),
     ],
 )
-def test_wrong_forms_are_answered_in_words(queue, boss, fields, text):
+def test_wrong_forms_are_answered_in_words(queue, superuser, fields, text):
     id = waiting()
     more = {"message": value(id)} if "confirmed" in fields else {}
-    assert text in post(boss, **more, **fields)
+    assert text in post(superuser, **more, **fields)
     assert state_of(id) == READY and logged() == []
 
 
@@ -158,89 +153,91 @@ def test_wrong_forms_are_answered_in_words(queue, boss, fields, text):
 
 
 @STORES
-def test_queues_are_paused_resumed_and_purged(queue, boss):
+def test_queues_are_paused_resumed_and_purged(queue, superuser):
     pause = {"action": "pause_queue", "name": "default", "why": "the bank is closed"}
-    assert post(boss, **pause) == "The queue default is paused."
-    assert "was paused already" in post(boss, **pause)
+    assert post(superuser, **pause) == "The queue default is paused."
+    assert "was paused already" in post(superuser, **pause)
     [one] = operations.pauses()
-    assert (one.kind, one.name, one.by, one.why) == (QUEUE, "default", "boss", "the bank is closed")
-    assert "the bank is closed" in boss.get(f"{ROOT}queues/").content.decode()
+    assert (one.kind, one.name, one.by, one.why) == (QUEUE, "default", "superuser", "the bank is closed")
+    assert "the bank is closed" in superuser.get(f"{ROOT}queues/").content.decode()
     resume = {"action": "resume_queue", "name": "default"}
-    assert post(boss, **resume) == "The queue default is resumed."
-    assert "was not paused" in post(boss, **resume) and operations.pauses() == []
+    assert post(superuser, **resume) == "The queue default is resumed."
+    assert "was not paused" in post(superuser, **resume) and operations.pauses() == []
     failed(1)
     waiting(), waiting(delay=60)
-    page = boss.post(ACT, {"action": "purge", "name": "default"})
+    page = superuser.post(ACT, {"action": "purge", "name": "default"})
     assert "Delete about 2 messages that wait in default" in page.content.decode() and len(queue) == 2
-    assert "Deleted about 2 messages that waited" in post(boss, action="purge", name="default")
-    assert "Deleted about 1 message that had failed" in post(boss, action="purge_failed", name="default")
+    assert "Deleted about 2 messages that waited" in post(superuser, action="purge", name="default")
+    assert "Deleted about 1 message that had failed" in post(superuser, action="purge_failed", name="default")
     assert len(queue) == len(queue.failed) == 0 and len(logged()) == 4
 
 
 @STORES
-def test_orders_to_consumers(queue, boss):
+def test_orders_to_consumers(queue, superuser):
     heartbeat(queue, "web-1:42:beef")
     heartbeat(queue, "web-2:43:dead", 60.0)
     [shared] = shared_stores([queue])
     said = {"quiet": "claims nothing more", "resume_consumer": "claims again", "stop": "stops"}
     for (action, words), order in zip(said.items(), ("quiet", "resume", "stop"), strict=True):
-        assert f"web-1:42:beef {words}." in post(boss, action=action, name="web-1:42:beef")
+        assert f"web-1:42:beef {words}." in post(superuser, action=action, name="web-1:42:beef")
         assert consumers.order_of(shared.store.get(consumers.order_key_of("web-1:42:beef"))).order == order
-    assert "hears nothing" in post(boss, action="stop", name="web-2:43:dead")
-    assert "is not shown any more" in post(boss, action="forget", name="web-2:43:dead")
+    assert "hears nothing" in post(superuser, action="stop", name="web-2:43:dead")
+    assert "is not shown any more" in post(superuser, action="forget", name="web-2:43:dead")
     assert [one.name for one in operations.consumers()] == ["web-1:42:beef"] and len(logged()) == 4
 
 
-def test_lanes_commands_and_schedules(queue, boss):
-    book.enqueue("acc-1")
+def test_lanes_commands_and_schedules(queue, superuser):
+    transfer.enqueue("acc-1")
     [lane] = queue.lanes()
     name, command = lane.name, send_receipt.name
-    assert post(boss, action="pause_lane", name=name, queue="default", why="audit").endswith("is paused.")
+    assert post(superuser, action="pause_lane", name=name, queue="default", why="audit").endswith("is paused.")
     assert queue.lane(name).paused_reason == "audit"
-    assert post(boss, action="resume_lane", name=name, queue="default").endswith("is resumed.")
+    assert post(superuser, action="resume_lane", name=name, queue="default").endswith("is resumed.")
     assert not queue.lane(name).paused_reason
     schedules.add("hourly", send_receipt, args=("ann@example.com", 2), every=3600)
     for kind, given in (("command", command), ("schedule", "hourly")):
-        assert post(boss, action=f"pause_{kind}", name=given) == f"The {kind} {given} is paused."
+        assert post(superuser, action=f"pause_{kind}", name=given) == f"The {kind} {given} is paused."
         assert [(one.kind, one.name) for one in operations.pauses()] == [(kind, given)]
-        assert post(boss, action=f"resume_{kind}", name=given) == f"The {kind} {given} is resumed."
-    assert "is in the queue default: message" in post(boss, action="run_schedule", name="hourly")
-    assert post(boss, action="remove_schedule", name="hourly") == "The schedule hourly is removed."
+        assert post(superuser, action=f"resume_{kind}", name=given) == f"The {kind} {given} is resumed."
+    assert "is in the queue default: message" in post(superuser, action="run_schedule", name="hourly")
+    assert post(superuser, action="remove_schedule", name="hourly") == "The schedule hourly is removed."
     assert schedules.list() == [] and len(logged()) == len(operations.actions()) == 8
-    assert "There is no command" in post(boss, action="pause_command", name="nothing")
+    assert "There is no command" in post(superuser, action="pause_command", name="nothing")
     for strange in ("zzz 9", ""):
-        assert "No lane and no command has the name" in post(boss, action="pause_lane", name=strange, queue="default")
+        assert "No lane and no command has the name" in post(
+            superuser, action="pause_lane", name=strange, queue="default"
+        )
 
 
 @STORES
-def test_the_first_message_of_a_blocked_lane_is_skipped_once(queue, boss):
-    first, second, third = (book.enqueue("acc-1").id for _ in range(3))
+def test_the_first_message_of_a_blocked_lane_is_skipped_once(queue, superuser):
+    first, second, third = (transfer.enqueue("acc-1").id for _ in range(3))
     [lane] = queue.lanes()
     queue.pause_lane(lane.name, "its balance is not 0")
     assert "Skip…" not in log_in("view_dashboard", "pause", name="bob").get(f"{ROOT}lanes/").content.decode()
-    page = boss.get(f"{ROOT}lanes/").content.decode()
+    page = superuser.get(f"{ROOT}lanes/").content.decode()
     assert faults(page) == [] and "Skip…" in page and first in page
     form = {"action": "skip_lane", "name": lane.name, "queue": "default", "message": first}
-    asked = boss.post(ACT, form)
+    asked = superuser.post(ACT, form)
     assert "for good, and let the lane go on with the 2 messages behind it?" in asked.content.decode()
-    assert post(boss, **form) == f"Message {first} is cancelled, and the lane {lane.name} goes on."
-    assert "is not the first" in post(boss, **form), "a second click skips no other"
+    assert post(superuser, **form) == f"Message {first} is cancelled, and the lane {lane.name} goes on."
+    assert "is not the first" in post(superuser, **form), "a second click skips no other"
     assert (state_of(first), logged()) == (None, [f"Message {first} is cancelled, and the lane {lane.name} goes on."])
     assert [lease.entry.id for lease in queue.claim(2)] == [second, third]
-    assert [(one.action, one.by) for one in operations.actions()] == [("skip", "boss")]
+    assert [(one.action, one.by) for one in operations.actions()] == [("skip", "superuser")]
 
 
-def test_a_form_that_the_page_does_not_have_stores_nothing_long_and_leads_nowhere_else(queue, boss):
-    post(boss, action="pause_queue", name="default", why="x" * 100_000)
+def test_a_form_that_the_page_does_not_have_stores_nothing_long_and_leads_nowhere_else(queue, superuser):
+    post(superuser, action="pause_queue", name="default", why="x" * 100_000)
     assert len(operations.pauses()[0].why) == LONGEST_WHY
     form = {"action": "remove", "message": value(waiting()), "next": "javascript:alert(1)"}
-    page = boss.post(ACT, form).content.decode().partition('class="djq-confirm"')[2]
+    page = superuser.post(ACT, form).content.decode().partition('class="djq-confirm"')[2]
     assert re.findall(r'<a href="([^"]*)"', page)[0] == ROOT
 
 
-def test_what_is_logged_of_an_action_can_be_stored(queue, boss):
+def test_what_is_logged_of_an_action_can_be_stored(queue, superuser):
     queue.put([Entry(b"", "half-\udcff\0")])
-    assert "1 message" in post(boss, action="remove", message=value("half-\udcff\0"))
+    assert "1 message" in post(superuser, action="remove", message=value("half-\udcff\0"))
     assert logged() == ["1 message removed."] and LogEntry.objects.get().object_repr == "message half-??"
 
 
@@ -273,8 +270,8 @@ def test_actions_are_posts_with_a_token_and_lead_back_into_the_dashboard(queue, 
     assert operations.pauses() == []
 
 
-def test_what_runs_can_be_asked_to_stop(queue, boss):
+def test_what_runs_can_be_asked_to_stop(queue, superuser):
     id = waiting()
     queue.claim(1)
     assert state_of(id) == "running"
-    assert "1 message" in post(boss, action="cancel", message=value(id))
+    assert "1 message" in post(superuser, action="cancel", message=value(id))

@@ -32,7 +32,7 @@ NAMES = ("send_receipt", "tell_the_warehouse", "import_stock")
 
 
 @pytest.fixture
-def shop():
+def shop_commands():
     """Commands of a shop."""
     made = []
     for name in NAMES:
@@ -48,7 +48,7 @@ def shop():
 
 
 @pytest.fixture
-def ids(queue, shop):
+def ids(queue, shop_commands):
     """A shop whose warehouse does not answer: messages by what is of interest in them."""
     now = queue.now()
     errors = [_error(now - 95, 1), _error(now - 62, 2)]

@@ -7,7 +7,7 @@ from djqueue.backends.entries import READY
 from djqueue.operations.messages import RUNNING, find_message
 from djqueue.running import consumers
 from djqueue.running.shared import shared_stores
-from tests.dashboard.calls import book, failed, heartbeat, send_receipt
+from tests.dashboard.calls import failed, heartbeat, send_receipt, transfer
 from tests.dashboard.windows import Window, dashboard
 from tests.support.backends import FULL
 
@@ -41,31 +41,31 @@ def click_on_messages(window: Window):
     ids = {"failed": failed(1), "later": waiting(delay=600), "ready": waiting(), "moved": waiting()}
     window.show(f"message/?id={ids['failed']}", NARROW)
     window.press("Retry")
-    window.told("1 message requeued.")
+    window.wait_for_message("1 message requeued.")
     window.show(f"message/?id={ids['later']}", NARROW)
     window.press("Run now")
-    window.told("1 message due now.")
+    window.wait_for_message("1 message due now.")
     assert [state_of(ids[name]) for name in ("failed", "later")] == [READY, READY]
     window.show(f"message/?id={ids['ready']}", NARROW)
     window.press("Change the priority")
     window.confirm("Change the priority", "Change the priority of 1 message?", priority="7")
-    window.told("1 message reprioritised.")
+    window.wait_for_message("1 message reprioritised.")
     assert find_message(queues["default"], ids["ready"]).priority == 7
     window.show(f"message/?queue=default&id={ids['moved']}", NARROW)
     window.press("Move to another queue")
     window.confirm("Move to another queue", to="other")
-    window.told("1 message moved.")
+    window.wait_for_message("1 message moved.")
     assert (state_of(ids["moved"]), state_of(ids["moved"], "other")) == (None, READY)
     window.press("Remove")  # its page shows it where it is now
     window.confirm("Remove", "Remove 1 message, without a trace?")
-    window.told("1 message removed.")
+    window.wait_for_message("1 message removed.")
     assert state_of(ids["moved"], "other") is None
     assert "remove by ann" in window.run("return document.querySelector('.djq-timeline').textContent")
     [held] = queues["default"].claim(1)
     window.show(f"message/?id={held.entry.id}", NARROW)
     window.press("Cancel")
     window.confirm("Cancel")
-    window.told("1 message cancelled or asked to stop.")
+    window.wait_for_message("1 message cancelled or asked to stop.")
     assert state_of(held.entry.id) == RUNNING
     assert "cancelled" in {reason.kind for reason in operations.explain(held.entry.id).reasons}
     queues["default"].complete([held])
@@ -79,26 +79,26 @@ def click_on_lists(window: Window):
         window.run("document.querySelectorAll('input[name=message]')[arguments[0]].click()", number)
     window.fill(action="requeue")
     window.press("Go")
-    window.told("2 messages requeued.")
+    window.wait_for_message("2 messages requeued.")
     assert sorted(state_of(id) for id in ids) == ["failed", READY, READY]
     window.show("messages/?state=ready", NARROW)
     window.run("document.querySelector('[name=which][value=all]').click()")
     window.fill(action="cancel")
     window.press("Go")
     window.confirm("Cancel", "Cancel 2 messages?")
-    window.told("2 messages cancelled or asked to stop.")
+    window.wait_for_message("2 messages cancelled or asked to stop.")
     assert len(queues["default"]) == 0
     window.show("failed/", NARROW)
     window.press("Retry all…", "send_receipt")
     window.confirm("Retry", "Retry 1 message?")
-    window.told("1 message requeued.")
+    window.wait_for_message("1 message requeued.")
     assert (len(queues["default"]), len(queues["default"].failed)) == (1, 0)
     queues["default"].clear()
     failed(7)
     window.show("failed/", NARROW)
     window.press("Remove all…", "send_receipt")
     window.confirm("Remove", "Remove 1 message, without a trace?")
-    window.told("1 message removed.")
+    window.wait_for_message("1 message removed.")
     assert len(queues["default"].failed) == 0
 
 
@@ -107,37 +107,37 @@ def click_on_queues(window: Window):
     waiting(), waiting(delay=600)
     window.show("queues/", NARROW)
     pause(window, "default", "the bank is closed")
-    window.told("The queue default is paused.")
+    window.wait_for_message("The queue default is paused.")
     assert [(one.name, one.why, one.by) for one in operations.pauses()] == [("default", "the bank is closed", "ann")]
     window.press("Resume", "default")
-    window.told("The queue default is resumed.")
+    window.wait_for_message("The queue default is resumed.")
     assert operations.pauses() == []
     window.press("Purge…", "default")
     window.confirm("Purge", "Delete about 2 messages that wait in default")
-    window.told("Deleted about 2 messages that waited in default.")
+    window.wait_for_message("Deleted about 2 messages that waited in default.")
     assert (len(queues["default"]), len(queues["default"].failed)) == (0, 1)
     window.press("Purge failed…", "default")
     window.confirm("Purge failed", "Delete about 1 message that failed in default")
-    window.told("Deleted about 1 message that had failed in default.")
+    window.wait_for_message("Deleted about 1 message that had failed in default.")
     assert len(queues["default"].failed) == 0
 
 
 def click_on_lanes(window: Window):
-    book.enqueue("acc-1")
+    transfer.enqueue("acc-1")
     [lane] = queues["default"].lanes()
     window.show("lanes/", NARROW)
     pause(window, "acc-1", "an audit")
-    window.told(f"The lane {lane.name} in default is paused.")
+    window.wait_for_message(f"The lane {lane.name} in default is paused.")
     assert queues["default"].lane(lane.name).paused_reason == "an audit"
     window.press("Resume", "acc-1")
-    window.told(f"The lane {lane.name} in default is resumed.")
+    window.wait_for_message(f"The lane {lane.name} in default is resumed.")
     assert not queues["default"].lane(lane.name).paused_reason
-    first, second = queues["default"].peek_lane(lane.name, 2)[0].entry.id, book.enqueue("acc-1").id
+    first, second = queues["default"].peek_lane(lane.name, 2)[0].entry.id, transfer.enqueue("acc-1").id
     pause(window, "acc-1", "its balance is not 0")
-    window.told(f"The lane {lane.name} in default is paused.")
+    window.wait_for_message(f"The lane {lane.name} in default is paused.")
     window.press("Skip…", "acc-1")
     window.confirm("Skip", f"Cancel message {first}, the first of the lane {lane.name}, for good")
-    window.told(f"Message {first} is cancelled, and the lane {lane.name} goes on.")
+    window.wait_for_message(f"Message {first} is cancelled, and the lane {lane.name} goes on.")
     assert (state_of(first), state_of(second)) == (None, READY)
     assert not queues["default"].lane(lane.name).paused_reason
 
@@ -145,10 +145,10 @@ def click_on_lanes(window: Window):
 def click_on_commands(window: Window):
     window.show("commands/", NARROW)
     pause(window, "send_receipt", "it is too slow")
-    window.told(f"The command {send_receipt.name} is paused.")
+    window.wait_for_message(f"The command {send_receipt.name} is paused.")
     assert [(one.kind, one.name) for one in operations.pauses()] == [("command", send_receipt.name)]
     window.press("Resume", "send_receipt")
-    window.told(f"The command {send_receipt.name} is resumed.")
+    window.wait_for_message(f"The command {send_receipt.name} is resumed.")
     assert operations.pauses() == []
 
 
@@ -156,10 +156,10 @@ def click_on_schedules(window: Window):
     schedules.add("hourly", send_receipt, args=("ann@example.com", 2), every=3600)
     window.show("schedules/", NARROW)
     pause(window, "hourly", "")
-    window.told("The schedule hourly is paused.")
+    window.wait_for_message("The schedule hourly is paused.")
     assert [(one.kind, one.name) for one in operations.pauses()] == [("schedule", "hourly")]
     window.press("Resume", "hourly")
-    window.told("The schedule hourly is resumed.")
+    window.wait_for_message("The schedule hourly is resumed.")
     window.click("a[href$='?name=hourly']")
     window.until("return document.querySelector('.djq-form')")
     window.fill(when="7200")
@@ -175,7 +175,7 @@ def click_on_schedules(window: Window):
     assert len(queues["default"]) == 1
     window.press("Remove…", "hourly")
     window.confirm("Remove", "Remove the schedule hourly?")
-    window.told("The schedule hourly is removed.")
+    window.wait_for_message("The schedule hourly is removed.")
     assert schedules.list() == []
 
 
@@ -190,19 +190,19 @@ def click_on_consumers(window: Window):
 
     window.show("consumers/", NARROW)
     window.press("Quiet", name)
-    window.told(f"The consumer {name} claims nothing more.")
+    window.wait_for_message(f"The consumer {name} claims nothing more.")
     assert order() == consumers.QUIET
     heartbeat(queues["default"], name, state=consumers.QUIET)
     window.show("consumers/", NARROW)
     window.press("Resume", name)
-    window.told(f"The consumer {name} claims again.")
+    window.wait_for_message(f"The consumer {name} claims again.")
     assert order() == consumers.RESUME
     window.press("Stop…", name)
     window.confirm("Stop", f"Stop the consumer {name}")
-    window.told(f"The consumer {name} stops.")
+    window.wait_for_message(f"The consumer {name} stops.")
     assert order() == consumers.STOP
     window.press("Forget", dead)
-    window.told(f"The consumer {dead} is not shown any more.")
+    window.wait_for_message(f"The consumer {dead} is not shown any more.")
     assert [one.name for one in operations.consumers()] == [name]
 
 

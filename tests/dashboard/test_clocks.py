@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def skewed(queue, boss, monkeypatch):
+def skewed_queue(queue, superuser, monkeypatch):
     """The queue. In memory its clock is an hour behind; servers keep theirs, and that of this process goes ahead."""
     real = time.time
     if queue.store.is_local:
@@ -27,8 +27,8 @@ def skewed(queue, boss, monkeypatch):
     return queue
 
 
-def test_facts_of_the_store_are_told_by_its_clock(skewed, boss):
-    queue, now = skewed, skewed.now()
+def test_facts_of_the_store_are_told_by_its_clock(skewed_queue, superuser):
+    queue, now = skewed_queue, skewed_queue.now()
     heartbeat(queue, "web-1:42:live")
     heartbeat(queue, "web-1:43:dead", 60.0)
     operations.pause("queue", "default", for_=600, by="ann")
@@ -47,8 +47,8 @@ def test_facts_of_the_store_are_told_by_its_clock(skewed, boss):
     assert "in 1m" in due.text or "in 2m" in due.text
     [often] = [one for one in operations.schedules() if one.name == "often"]
     assert now < often.next <= now + 601 and often.overdue is None
-    pages = {page: text_of(boss.get(ROOT + page)) for page in ("", "queues/", "messages/", "consumers/")}
+    pages = {page: text_of(superuser.get(ROOT + page)) for page in ("", "queues/", "messages/", "consumers/")}
     assert not [page for page, text in pages.items() if re.search(r"\b(59m|1h 0)", text)]
-    assert re.search("made at run time every 600 s in (9m|10m)", text_of(boss.get(ROOT + "schedules/")))
+    assert re.search("made at run time every 600 s in (9m|10m)", text_of(superuser.get(ROOT + "schedules/")))
     assert "ends in 9m" in pages["queues/"]
     assert re.search(r"web-1:43:dead gone .*1m \d\ds ago", pages["consumers/"])

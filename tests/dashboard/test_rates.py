@@ -9,7 +9,7 @@ import pytest
 from djqueue.consumer.rates import Sampler, spans_of
 from djqueue.dashboard import plots
 from djqueue.dashboard.plots import Series, Words
-from tests.dashboard.calls import book, counted, heartbeat, send_receipt
+from tests.dashboard.calls import counted, heartbeat, send_receipt, transfer
 from tests.dashboard.conftest import ROOT
 from tests.dashboard.test_pages import get, put, text_of
 
@@ -26,63 +26,65 @@ def numbers_of(page: str, command: str) -> dict[str, str]:
 
 
 @STORES
-def test_commands_show_what_was_counted_in_the_last_hour_and_day(queue, boss):
+def test_commands_show_what_was_counted_in_the_last_hour_and_day(queue, superuser):
     for minutes in (5, 10):
         counted(queue, send_receipt.name, minutes, 0.2, done=1_000, failed=3, retried=2, discarded=1)
     counted(queue, send_receipt.name, 300, done=7)
-    hour, day = (numbers_of(get(boss, "commands/", period=period), send_receipt.name) for period in ("hour", "day"))
+    hour, day = (
+        numbers_of(get(superuser, "commands/", period=period), send_receipt.name) for period in ("hour", "day")
+    )
     assert (hour["Done"], hour["Failed"], day["Done"]) == ("2,000", "6", "2,007")
     assert hour["Others"] == "4 retried, 2 discarded"
     assert "ms" in hour["Median run"] + hour["Median wait"] + hour["P95 run"]
-    page = get(boss, "commands/")
+    page = get(superuser, "commands/")
     titles = re.findall(r"<svg[^>]*><title>([^<]+)", page)
     assert titles == ["2,000 done and 6 failed in the last hour", "2,007 done and 6 failed in the last day"]
-    declared = numbers_of(page, book.name)
+    declared = numbers_of(page, transfer.name)
     assert (declared["Done"], declared["Median run"], declared["Last hour"]) == ("0", "-", "-"), "that are declared"
 
 
 @STORES
-def test_a_command_has_plots_and_a_table_of_their_values(queue, boss):
+def test_a_command_has_plots_and_a_table_of_their_values(queue, superuser):
     counted(queue, send_receipt.name, 5, 0.2, done=40, failed=3, discarded=1)
-    there = re.search(r"commands/one/\?([^\"]+)", get(boss, "commands/"))[1]
-    page = get(boss, f"commands/one/?{unescape(there)}")
+    there = re.search(r"commands/one/\?([^\"]+)", get(superuser, "commands/"))[1]
+    page = get(superuser, f"commands/one/?{unescape(there)}")
     assert page.count('<svg class="djq-plot"') == 6, "attempts, how long they ran and waited: of the hour and the day"
     assert "Attempts: done, failed, others; at most 44" in page and "done 40, failed 3, others 1" in page
     row = next(one for one in page.split("<tr>") if 'data-label="Failed" class="num djq-red">3<' in one)
     assert 'data-label="Done" class="num">40<' in row and "1 discarded" in row
-    unknown = boss.get(ROOT + "commands/one/", {"queue": "default", "command": EVIL})
+    unknown = superuser.get(ROOT + "commands/one/", {"queue": "default", "command": EVIL})
     assert unknown.status_code == 404 and "counted nothing of it" in text_of(unknown)
     assert "<script>alert" not in unknown.content.decode()
 
 
 @STORES
-def test_queues_and_the_overview_say_what_comes_in_and_is_done_and_when_they_are_drained(queue, boss):
+def test_queues_and_the_overview_say_what_comes_in_and_is_done_and_when_they_are_drained(queue, superuser):
     now = queue.store.shared.now()
     put(queue, *(f"{number:03}" for number in range(100)))
     Sampler().look(queue, now - 150)
     queue.complete(queue.claim(60))
     Sampler().look(queue, now)
     counted(queue, send_receipt.name, 1, done=60, failed=5)
-    overview = text_of(boss.get(ROOT))
+    overview = text_of(superuser.get(ROOT))
     assert re.search(r"1\d a minute 0 a minute come in", overview)
     assert re.search(r"drained in 1m (40|3\d)s", overview)
-    page = get(boss, "queues/").partition(f">{queue.alias}<")[2]
+    page = get(superuser, "queues/").partition(f">{queue.alias}<")[2]
     row = dict(re.findall(r'data-label="([\w/]+)"[^>]*>([^<]+)<', page.partition("</tr>")[0]))
     assert re.fullmatch(r"1\d", row["Done/min"]) and re.fullmatch(r"0\.[89]|1(\.\d)?", row["Failed/min"])
     assert row["In/min"] == "0" and re.fullmatch(r"1m (40|3\d)s", row["Drain"])
-    assert boss.get(ROOT).content.decode().count('<svg class="djq-plot"') == 2
+    assert superuser.get(ROOT).content.decode().count('<svg class="djq-plot"') == 2
 
 
-def test_the_overview_says_since_when_no_consumer_has_counted(queue, boss):
-    assert "No consumer has counted in the last day." in get(boss)
+def test_the_overview_says_since_when_no_consumer_has_counted(queue, superuser):
+    assert "No consumer has counted in the last day." in get(superuser)
     heartbeat(queue, "web-1:42:beef", 60.0)
-    assert re.search(r"No consumer has counted since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.", get(boss))
+    assert re.search(r"No consumer has counted since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.", get(superuser))
     heartbeat(queue, "web-1:42:beef")
-    assert "No consumer has counted" not in get(boss)
+    assert "No consumer has counted" not in get(superuser)
 
 
 @pytest.mark.parametrize("value", ["Infinity", "NaN", "-5", "1" + "0" * 400, '"<b>"', "[1]"])
-def test_what_others_wrote_among_the_counts_is_shown_as_far_as_it_can_be(queue, boss, value):
+def test_what_others_wrote_among_the_counts_is_shown_as_far_as_it_can_be(queue, superuser, value):
     store = queue.store.shared
     minute, quarter = spans_of(store.now())
     counts = f'{{"{queue.base_name}":{{"app.<b>x":[{{"done":{value},"<b>":{value}}},[0.5,1,{value}],[0.5,2,3]]}}}}'
@@ -91,7 +93,7 @@ def test_what_others_wrote_among_the_counts_is_shown_as_far_as_it_can_be(queue, 
     sample = f'{{"at":{store.now()},"ready":{value},"delayed":1,"leased":1,"failed":1,"done":1}}'
     store.put(f"sample:named:{queue.base_name}:60:{minute[1]}", sample.encode(), 60)
     for path in ("", "queues/", "commands/", "commands/one/?queue=default&command=app.<b>x"):
-        page = boss.get(ROOT + path)
+        page = superuser.get(ROOT + path)
         assert page.status_code in (200, 404) and "<b>x" not in page.content.decode()
 
 

@@ -53,7 +53,7 @@ class Window(Browser):
         self.fill(**fields)
         self.press(title)
 
-    def told(self, text: str) -> None:
+    def wait_for_message(self, text: str) -> None:
         """Wait until the page says what was done."""
         try:
             self.until(TOLD, text)

@@ -110,10 +110,10 @@ class Walk:
         self.window.press("Pause…", "default")
         self.window.fill(why="the parcel service asks for an hour")
         self.window.press("Pause", "default")
-        self.window.told("The queue default is paused.")
+        self.window.wait_for_message("The queue default is paused.")
         self.picture("walk-paused", 440)
         self.window.press("Resume", "default")
-        self.window.told("The queue default is resumed.")
+        self.window.wait_for_message("The queue default is resumed.")
 
     def picture(self, name: str, height: int):
         """Keep what the window shows, without the folders of this machine."""

@@ -32,8 +32,8 @@ from djqueue.decorators import queue_command
 from djqueue.flow import limits
 from djqueue.testing import eventually, memory_queues, run_due
 from tests.support.backends import FULL
-from tests.support.consumer import Gate, heard, message_for, only, run_one, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, message_for, only, recorded_signals, run_one, serving
+from tests.support.notes import cleared_per_test
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -43,9 +43,9 @@ MEMORY = pytest.mark.backends("memory")
 
 MEGABYTE = "x" * 1_000_000
 
-told = noted([])
+told = cleared_per_test([])
 lives = []
-gates = {}
+releases = {}
 lock = threading.Lock()
 
 
@@ -179,8 +179,8 @@ class Notify(Recorded):
 
     def perform(self, *requests: Notice):
         tell("perform", self, list(requests))
-        if requests[0].user in gates:
-            gates[requests[0].user]()
+        if requests[0].user in releases:
+            releases[requests[0].user].wait()
 
 
 class Lingering(Notify):
@@ -296,11 +296,11 @@ class Gathering(Recorded):
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
-    gates.clear()
+def _no_units_left():
+    releases.clear()
     yield
-    for gate in gates.values():
-        gate.open()
+    for release in releases.values():
+        release.set()
     lives.clear()
 
 
@@ -315,24 +315,24 @@ def of_user(user):
 class TestOrder:
     def test_sq1_requests_of_a_thread_run_in_order_and_never_two_batches_of_it_at_once(self, queue):
         for user in (0, 1, 2):
-            gates[user] = Gate()
+            releases[user] = Release()
         Notify.enqueue(*[Notice(user, number) for number in range(30) for user in (0, 1, 2)])
         with serving(threads=8, limit=90) as consumer:
-            for gate in gates.values():
-                gate.await_within(1)
-                gate.open()
+            for release in releases.values():
+                release.await_waiting(1)
+                release.set()
             assert consumer.code() == 0
         assert [of_user(user) for user in (0, 1, 2)] == [list(range(30))] * 3
-        assert [gate.most for gate in gates.values()] == [1, 1, 1]
+        assert [release.most_waiting for release in releases.values()] == [1, 1, 1]
         assert max(map(len, batches())) == 4
 
     def test_sq2_threads_run_beside_each_other(self, queue):
-        gate = Gate()
-        gates.update({0: gate, 1: gate, 2: gate})
+        release = Release()
+        releases.update({0: release, 1: release, 2: release})
         Notify.enqueue(*[Notice(user) for user in (0, 1, 2)])
         with serving(threads=3, limit=3) as consumer:
-            gate.await_within(3)
-            gate.open()
+            release.await_waiting(3)
+            release.set()
             assert consumer.code() == 0
         assert len({thread for word, _, thread, *_ in told if word == "perform"}) == 3
 
@@ -430,7 +430,7 @@ class TestLife:
         assert batches() == [[1, 2], [3]]
 
     def test_what_create_raises_fails_the_batch(self, queue):
-        with heard("failed") as failed:
+        with recorded_signals("failed") as failed:
             Unruly.enqueue(1, 2)
             assert Consumer(periodic=False, threads=1).run(limit=2) == 0
         assert ["no connection" in about["reason"] for _, about in failed] == [True, True]
@@ -445,13 +445,13 @@ class TestLife:
 
     def test_sq11_at_a_stop_the_batch_ends_and_its_handler_is_stopped(self, queue):
         """SIGTERM calls the same."""
-        gate = gates[0] = Gate()
+        release = releases[0] = Release()
         Lingering.enqueue(*[Notice(0, number) for number in range(6)])
         with serving(threads=2) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             eventually(lambda: not consumer.claims())
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert words() == ["create", "start", "perform", "stop"]
         assert of_user(0) == [0, 1, 2, 3]
@@ -478,7 +478,7 @@ class TestOthers:
         Lingering.enqueue(*[Notice(user, number) for number in range(8) for user in (0, 1, 2)])
         signals.completed.connect(refill)
         try:
-            with heard("completed"), serving(threads=2) as consumer:
+            with recorded_signals("completed"), serving(threads=2) as consumer:
                 eventually(lambda: all(len(of_user(user)) > 20 for user in (0, 1, 2)))
                 assert consumer.end() == 0
         finally:

@@ -9,14 +9,14 @@ from djqueue.enqueueing.command import Call
 from djqueue.registry import registry
 from djqueue.testing import crash_at, eventually, run_due
 from tests.support.backends import FULL
-from tests.support.consumer import Gate, heard, run_one, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, recorded_signals, run_one, serving
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
-batches = noted([])
-fail = noted({})
-gate = noted(Gate())
+batches = cleared_per_test([])
+fail = cleared_per_test({})
+release = cleared_per_test(Release())
 
 
 def known(items):
@@ -71,9 +71,9 @@ async def store_async(numbers):
 
 
 @queue_command(batch=10)
-def wait_at_the_gate(numbers):
+def wait_for_release(numbers):
     batches.append((list(numbers), current_batch()))
-    gate()
+    release.wait()
 
 
 @queue_command(batch=Batch(size=10, min_size=3, timeout=60))
@@ -197,10 +197,10 @@ class TestSizes:
         assert (stats.ready, stats.leased) == (11, 0)
 
     def test_batches_without_a_shard_run_beside_each_other(self, queue):
-        wait_at_the_gate.enqueue_many([(number,) for number in range(25)])
+        wait_for_release.enqueue_many([(number,) for number in range(25)])
         with serving(threads=3, limit=25) as consumer:
-            gate.await_within(3)
-            gate.open()
+            release.await_waiting(3)
+            release.set()
             assert consumer.code() == 0
 
 
@@ -226,14 +226,14 @@ class TestWhatBecomesOfEach:
 
     def test_an_exception_fails_all_of_them(self, queue):
         fail_all.enqueue_many([(number,) for number in range(3)])
-        with heard("retried", "failed") as told:
+        with recorded_signals("retried", "failed") as told:
             assert Consumer(periodic=False, threads=1).run(limit=6) == 0
         assert sorted(name for name, _ in told) == ["failed"] * 3 + ["retried"] * 3
         assert {about["attempt"] for name, about in told if name == "failed"} == {2}
 
     def test_an_answer_of_another_length_fails_all_of_them(self, queue):
         answer_badly.enqueue_many([(number,) for number in range(2)])
-        with heard("failed") as told:
+        with recorded_signals("failed") as told:
             drain()
         assert len(told) == 2
         assert "a batch of 2 returned 3" in told[0][1]["reason"]
@@ -245,7 +245,7 @@ class TestWhatBecomesOfEach:
         assert [message.attempt for message in batches[1][1]] == [2, 1, 1]
 
     def test_signals_are_those_of_messages(self, queue):
-        with heard("claimed", "started", "completed") as told:
+        with recorded_signals("claimed", "started", "completed") as told:
             store.enqueue_many([(number,) for number in range(3)])
             drain()
         assert [name for name, _ in told] == ["claimed"] * 3 + ["started"] * 3 + ["completed"] * 3
@@ -253,31 +253,31 @@ class TestWhatBecomesOfEach:
 
 class TestStops:
     def test_sq11_a_batch_that_runs_ends(self, queue):
-        wait_at_the_gate.enqueue_many([(number,) for number in range(15)])
+        wait_for_release.enqueue_many([(number,) for number in range(15)])
         with serving(threads=1) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             eventually(lambda: not consumer.claims())
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert items() == [list(range(10))]
         assert (queue.stats().ready, queue.stats().leased) == (5, 0)
 
     def test_a_second_stop_hands_all_of_it_back(self, queue):
-        handles = wait_at_the_gate.enqueue_many([(number,) for number in range(3)])
+        handles = wait_for_release.enqueue_many([(number,) for number in range(3)])
         with serving(threads=1) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             consumer.stop()
             assert consumer.end() == 1
             assert [queue.find(handle.id).entry.attempts for handle in handles] == [1, 1, 1]
-            gate.open()
+            release.set()
 
     def test_one_that_does_not_end_fails_all_of_it(self, queue, settings):
         settings.QUEUE_TIME_LIMIT_GRACE = 0
-        wait_at_the_gate.using(time_limit=0.05).enqueue_many([(number,) for number in range(3)])
-        with serving(threads=1) as consumer, heard("failed") as told:
+        wait_for_release.using(time_limit=0.05).enqueue_many([(number,) for number in range(3)])
+        with serving(threads=1) as consumer, recorded_signals("failed") as told:
             eventually(lambda: len(told) == 3)
-            gate.open()
+            release.set()
             consumer.stop()
         assert all("does not end" in about["reason"] for _, about in told)
 

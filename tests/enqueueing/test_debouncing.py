@@ -23,8 +23,8 @@ from djqueue.testing.patience import eventually, together
 from tests.app.models import Thing
 from tests.support.backends import ON_SQS, WITH_SQS
 from tests.support.consumer import can_look, claim_one, is_delayed, only, run_one, serving
-from tests.support.database import elsewhere, rolled_back
-from tests.support.notes import noted
+from tests.support.database import as_another_connection, rolled_back
+from tests.support.notes import cleared_per_test
 
 DATABASES = ("sqlite", "postgres", "mariadb")
 LONG = 60.0
@@ -36,8 +36,8 @@ ROUNDED = 0.001
 STEP = 2.0
 """Seconds that the calls of one test may take on a busy machine."""
 
-ran = noted([])
-asked = noted([])
+ran = cleared_per_test([])
+asked = cleared_per_test([])
 
 
 @queue_command(debounce=LONG)
@@ -458,7 +458,7 @@ class TestTwoTransactions:
         with transaction.atomic(using=queue.database):
             third = often()
             until_now_is(queue, due(queue, second) + SHORT)
-            begun = elsewhere(queue, lambda: queue.claim(1))
+            begun = as_another_connection(queue, lambda: queue.claim(1))
             assert (bool(begun), third.enqueued) in ((False, False), (True, True))
         assert (first.enqueued, len(queue) + len(begun)) == (True, 1 + third.enqueued)
 

@@ -14,14 +14,14 @@ from djqueue.enqueueing.command import Call
 from djqueue.exceptions import MessageTooLarge, QueueError
 from djqueue.running.context import open_entry
 from djqueue.testing.patience import eventually, together
-from tests.support.consumer import heard, run_one, serving
+from tests.support.consumer import recorded_signals, run_one, serving
 from tests.support.database import rolled_back
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 LONG = 60.0
 """Seconds of a window that no test outlasts."""
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 def joined(waits, new):
@@ -225,7 +225,7 @@ class TestOnADatabase:
             return joined(waits, new) if new.args[0] != [9] else 1 / 0
 
         command = collect.using(merge=careful)
-        with heard("enqueued") as told, pytest.raises(ZeroDivisionError):
+        with recorded_signals("enqueued") as told, pytest.raises(ZeroDivisionError):
             command.enqueue_many([([1],), ([2],), ([3],), ([9],)])
         assert (len(queue), told) == (0, [])
 
@@ -235,7 +235,7 @@ def test_one_that_cannot_be_merged_after_the_commit_is_reported_alone(queue):
     def careful(waits, new):
         return joined(waits, new) if new.args[0] != [9] else 1 / 0
 
-    with heard("enqueued", "debounced", "enqueue_failed") as told, transaction.atomic():
+    with recorded_signals("enqueued", "debounced", "enqueue_failed") as told, transaction.atomic():
         calls = collect.using(merge=careful).enqueue_many([([1],), ([2],), ([3],), ([9],), ([4],)])
     assert [name for name, _ in told] == ["enqueued", "enqueued", "debounced", "enqueue_failed", "debounced"]
     assert [about["id"] for _, about in told] == [call.id for call in calls]

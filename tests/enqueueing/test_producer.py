@@ -17,10 +17,10 @@ from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge, NotSupported
 from djqueue.messages.envelope import new_id
 from tests.app.models import Thing
-from tests.support.consumer import claim_one, heard, run_one
-from tests.support.notes import noted
+from tests.support.consumer import claim_one, recorded_signals, run_one
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command
@@ -41,7 +41,7 @@ def rename(thing, name):
 
 
 @pytest.fixture
-def puts(queue, monkeypatch):
+def put_sizes(queue, monkeypatch):
     """How many entries each round trip took."""
     sizes, put = [], queue.put
     monkeypatch.setattr(queue, "put", lambda entries, *rest: sizes.append(len(entries)) or put(entries, *rest))
@@ -50,7 +50,7 @@ def puts(queue, monkeypatch):
 
 class TestVerbs:
     def test_dj1_a_call_enqueues_one_message_and_runs_nothing(self, queue):
-        with heard("enqueued") as told:
+        with recorded_signals("enqueued") as told:
             handle = note(1, 2, word="x")
         assert (ran, len(queue)) == ([], 1)
         assert (handle.command, handle.queue_name) == (f"{__name__}.note", "default")
@@ -87,10 +87,10 @@ class TestVerbs:
             run_one(queue)
         assert [args for args, _ in ran] == [("a",), ("b",), ("c",), ("d",)]
 
-    def test_many_take_a_round_trip_per_thousand_and_none_takes_none(self, queue, puts):
+    def test_many_take_a_round_trip_per_thousand_and_none_takes_none(self, queue, put_sizes):
         handles = note.enqueue_many([(number,) for number in range(2500)])
         assert note.enqueue_many([]) == []
-        assert puts == [1000, 1000, 500]
+        assert put_sizes == [1000, 1000, 500]
         assert (len(handles), len(queue)) == (2500, 2500)
         assert [lease.entry.id for lease in queue.claim(5)] == [handle.id for handle in handles[:5]]
 
@@ -182,7 +182,7 @@ class TestRefusals:
 
     def test_one_with_a_guard_is_told_once(self, queue):
         guard = OnceGuard("tick", 60)
-        with heard("enqueued") as told:
+        with recorded_signals("enqueued") as told:
             assert [producer.send_once(note, Call(), note.policy, guard, new_id()) for _ in range(2)] == [True, False]
         assert (len(told), len(queue)) == (1, 1)
 

@@ -12,13 +12,13 @@ from djqueue.backends.base import BaseQueue
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError, PartialEnqueueError
 from tests.app.models import Thing
-from tests.support.consumer import away, claim_one, heard, run_one
-from tests.support.database import elsewhere, rolled_back
-from tests.support.notes import noted
+from tests.support.consumer import claim_one, recorded_signals, run_one, unreachable
+from tests.support.database import as_another_connection, rolled_back
+from tests.support.notes import cleared_per_test
 
 DATABASES = ("sqlite", "postgres", "mariadb")
 OTHERS = ("memory", "redis", "redis-blocking")
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command
@@ -39,8 +39,8 @@ class TestOnADatabase:
     def test_a_commit_sends_and_before_it_no_other_connection_sees_it(self, queue):
         with transaction.atomic(using=queue.database):
             note(1)
-            assert elsewhere(queue, queue.stats).ready == 0
-        assert (elsewhere(queue, queue.stats).ready, len(queue)) == (1, 1)
+            assert as_another_connection(queue, queue.stats).ready == 0
+        assert (as_another_connection(queue, queue.stats).ready, len(queue)) == (1, 1)
 
     def test_a_rollback_sends_nothing(self, queue):
         with rolled_back(queue.database):
@@ -50,7 +50,7 @@ class TestOnADatabase:
         assert len(queue) == 0
 
     def test_a_savepoint_takes_only_its_own_back_and_what_is_kept_is_told_at_the_commit(self, queue):
-        with heard("enqueued") as told, transaction.atomic(using=queue.database):
+        with recorded_signals("enqueued") as told, transaction.atomic(using=queue.database):
             kept = note("kept")
             with rolled_back(queue.database):
                 note("taken back")
@@ -60,14 +60,16 @@ class TestOnADatabase:
 
     def test_many_are_sent_all_or_none(self, queue, monkeypatch):
         put = queue.put
-        monkeypatch.setattr(queue, "put", lambda entries, guards=None: away() if len(queue) else put(entries))
-        with heard("enqueued") as told, pytest.raises(ConnectionError):
+        monkeypatch.setattr(queue, "put", lambda entries, guards=None: unreachable() if len(queue) else put(entries))
+        with recorded_signals("enqueued") as told, pytest.raises(ConnectionError):
             note.enqueue_many([(number,) for number in range(1500)])
         assert (len(queue), told) == (0, [])
 
     def test_many_that_fail_leave_the_callers_transaction_as_it_was(self, queue, monkeypatch):
         put = queue.put
-        monkeypatch.setattr(queue, "put", lambda entries, guards=None: away() if len(queue) > 1 else put(entries))
+        monkeypatch.setattr(
+            queue, "put", lambda entries, guards=None: unreachable() if len(queue) > 1 else put(entries)
+        )
         with transaction.atomic(using=queue.database):
             kept = note("kept")
             with pytest.raises(ConnectionError):
@@ -91,7 +93,7 @@ class TestOnCommit:
         assert claim_one(queue).entry.id == handle.id
 
     def test_a_rollback_sends_nothing(self, queue):
-        with heard("enqueued", "enqueue_failed") as told:
+        with recorded_signals("enqueued", "enqueue_failed") as told:
             with rolled_back():
                 note(1)
         assert (len(queue), told) == (0, [])
@@ -127,7 +129,7 @@ class TestOnCommit:
             raise error
 
         monkeypatch.setattr(queue, "put", fail)
-        with heard("enqueued", "enqueue_failed") as told, transaction.atomic():
+        with recorded_signals("enqueued", "enqueue_failed") as told, transaction.atomic():
             handles += note.enqueue_many([(1,), (2,)])
             Thing.objects.create(name="committed")
         assert Thing.objects.count() == 1
@@ -141,8 +143,8 @@ class TestOnCommit:
     @pytest.mark.backends("memory", database=True)
     def test_when_some_could_be_sent_after_the_commit_the_others_are_reported(self, queue, monkeypatch, caplog):
         put = queue.put
-        monkeypatch.setattr(queue, "put", lambda entries, guards=None: away() if len(queue) else put(entries))
-        with heard("enqueued", "enqueue_failed") as told, transaction.atomic():
+        monkeypatch.setattr(queue, "put", lambda entries, guards=None: unreachable() if len(queue) else put(entries))
+        with recorded_signals("enqueued", "enqueue_failed") as told, transaction.atomic():
             handles = note.enqueue_many([(number,) for number in range(2500)])
         assert [about["id"] for name, about in told if name == "enqueued"] == [handle.id for handle in handles[:1000]]
         failed = [about["id"] for name, about in told if name == "enqueue_failed"]
@@ -152,7 +154,7 @@ class TestOnCommit:
     @pytest.mark.backends("memory", database=True)
     def test_of_what_the_store_took_in_part_only_the_rest_is_reported(self, queue, monkeypatch, caplog):
         monkeypatch.setattr(queue, "put", _put_in_part(queue.put))
-        with heard("enqueued", "debounced", "enqueue_failed") as told, transaction.atomic():
+        with recorded_signals("enqueued", "debounced", "enqueue_failed") as told, transaction.atomic():
             handles = refresh.enqueue_many([("page",), ("page",), ("other",), ("third",)])
         expected = ["enqueued", "debounced", "enqueue_failed", "enqueue_failed"]
         assert [(name, about["id"]) for name, about in told] == [
@@ -165,7 +167,7 @@ class TestOnCommit:
         monkeypatch.setattr(queue, "put", _put_in_part(queue.put))
         names = ("debounce_missed", "enqueued", "debounced", "enqueue_failed")
         with (
-            heard(*names) as told,
+            recorded_signals(*names) as told,
             pytest.raises(PartialEnqueueError, match="1 messages were sent and 2 were not") as caught,
         ):
             refresh.enqueue_many([("page",), ("page",), ("other",), ("third",)])
@@ -174,7 +176,7 @@ class TestOnCommit:
 
     @pytest.mark.backends("memory")
     def test_outside_a_transaction_the_callers_see_what_the_store_raises(self, queue, monkeypatch):
-        monkeypatch.setattr(queue, "put", away)
+        monkeypatch.setattr(queue, "put", unreachable)
         with pytest.raises(ConnectionError):
             note(1)
 
@@ -192,7 +194,7 @@ class TestBesideCallbacksOfOthers:
     """Django drops all callbacks behind one that raises; the transaction has committed nevertheless."""
 
     def test_a_callback_that_raises_drops_no_call(self, queue):
-        with pytest.raises(Unrelated), heard("enqueued") as told, transaction.atomic():
+        with pytest.raises(Unrelated), recorded_signals("enqueued") as told, transaction.atomic():
             before = note("before")
             transaction.on_commit(unrelated)
             after = [note("after"), note("last")]

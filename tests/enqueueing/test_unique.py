@@ -14,16 +14,16 @@ from djqueue.exceptions import Retry
 from djqueue.messages.fingerprint import fingerprint
 from djqueue.policies.outcomes import Outcome
 from djqueue.testing.patience import eventually, together
-from tests.support.consumer import claim_one, heard, run_one, serving
+from tests.support.consumer import claim_one, recorded_signals, run_one, serving
 from tests.support.database import rolled_back
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 LONG = 60.0
 """Seconds that no test outlasts."""
 SHORT = 0.8
 """Seconds that are meant to end."""
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command(unique=True)
@@ -221,7 +221,7 @@ def test_what_is_rolled_back_stands_for_none(queue):
 
 @pytest.mark.backends("memory")
 def test_it_is_told(queue):
-    with heard("enqueued", "refused", "debounced") as told:
+    with recorded_signals("enqueued", "refused", "debounced") as told:
         first, second = sync(), sync()
     assert [(name, about["id"]) for name, about in told] == [("enqueued", first.id), ("refused", second.id)]
 

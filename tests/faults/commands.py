@@ -98,8 +98,8 @@ def die(how):
 
 @queue_command
 @recorded
-def look_for(pk, alias):
-    """Tell whether a row is there."""
+def check_row(pk, alias):
+    """Record whether a row is there."""
     record("seen" if Thing.objects.using(alias).filter(pk=pk).exists() else "absent")
 
 
@@ -119,7 +119,7 @@ def fork(alias):
 
 
 @queue_command
-def lock_beside_a_child(alias, path):
+def lock_next_to_a_child(alias, path):
     """The child has a connection of its own, and goes on until `path` exists, whatever becomes of its parent."""
     with transaction.atomic(using=alias):
         Thing.objects.using(alias).update(name="locked")
@@ -156,7 +156,7 @@ def fail(how):
 
 @queue_command(result_ttl=600)
 @recorded
-def tell_pid():
+def return_pid():
     current_message().progress(1, 2)
     return os.getpid()
 

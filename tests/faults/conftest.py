@@ -12,6 +12,8 @@ from tests.faults.processes import Consumers
 from tests.faults.proxy import Address, Proxy
 from tests.support.backends import Backend, redis_url, worker_number
 from tests.support.processes import until
+from tests.support.server_process import Server
+from tests.support.servers import database
 
 APPS = ["djqueue", "tests.app", "tests.faults"]
 
@@ -27,9 +29,8 @@ def site(request, backend: Backend, make_site, settings):
 
 @pytest.fixture
 def consumers(site):
-    """Consumers of a queue "default" on the backend. If the test fails, what they said is shown."""
-    yield Consumers(site)
-    show(site)
+    """Consumers of a queue "default" on the backend."""
+    return Consumers(site)
 
 
 @pytest.fixture
@@ -55,9 +56,7 @@ def proxied_consumers(backend: Backend, proxy, proxied_queues, make_site, settin
     if backend.alias:
         far["DATABASES"] = {alias: settings_of(alias) for alias in aliases_of(backend)}
         far["DATABASES"][backend.alias] |= {"HOST": "127.0.0.1", "PORT": str(proxy.port)}
-    site = make_site(proxied_queues, aliases_of(backend), **far)
-    yield Consumers(site)
-    show(site)
+    return Consumers(make_site(proxied_queues, aliases_of(backend), **far))
 
 
 def aliases_of(backend: Backend) -> set[str]:
@@ -75,22 +74,19 @@ def address_of(backend: Backend) -> Address:
     return f"{at['HOST']}/.s.PGSQL.{at['PORT'] or 5432}" if backend.id == "postgres" else at["HOST"]
 
 
+def database_site(make_site, server: Server, **queue):
+    """A site whose queue is in the database of a server of the test's own."""
+    config = {"CLASS": "djqueue.backends.database.DatabaseQueue", **queue}
+    site = make_site({"default": config}, INSTALLED_APPS=APPS, DATABASES={"default": database(server.kind, server.url)})
+    site.run("migrate", "-v", 0)
+    return site
+
+
 def settings_of(alias: str) -> dict:
     """A database of this test, as DATABASES says it."""
     told = connections[alias].settings_dict
     names = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
     return {name: told[name] for name in names} | {"NAME": str(told["NAME"])}
-
-
-def show(site) -> None:
-    for process in site.processes:
-        print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-5000:]}")
-
-
-@pytest.fixture
-def release_file(tmp_path):
-    """The file for which commands wait: `release_file.touch()` lets them end."""
-    return tmp_path / "release"
 
 
 @pytest.fixture

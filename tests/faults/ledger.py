@@ -36,9 +36,8 @@ def write(id: str, attempt: int, what: str) -> None:
     write_down(f"{id} {attempt} {what} {os.getpid()} {threading.get_native_id()} {now():.6f}")
 
 
-UNREPORTED = (
-    0.2  # seconds: what is done is settled with the next claim, 50 ms later at most, and a round trip takes time
-)
+UNREPORTED = 0.2
+"""Seconds: what is done is settled with the next claim, 50 ms later at most, and a round trip takes time."""
 
 
 class Event(NamedTuple):
@@ -68,8 +67,7 @@ class Ledger:
     def __init__(self, path: Path):
         self.path = path
         self.events: list[Event] = []
-        self.ended: set[str] = set()
-        """The messages that have run to an end."""
+        self._ended: set[str] = set()
         self._running: dict[tuple, Event] = {}
         self._read = 0
         path.touch()
@@ -87,7 +85,7 @@ class Ledger:
             for event in new:
                 if event.what == "end":
                     self._running.pop(event.run, None)
-                    self.ended.add(event.id)
+                    self._ended.add(event.id)
         return self.events
 
     def of(self, what: str, ids: Collection[str] | None = None) -> list[Event]:
@@ -108,9 +106,18 @@ class Ledger:
         self.look()
         return [*self._running.values()]
 
-    def pids(self) -> set[int]:
-        """The processes that ran anything."""
-        return {event.pid for event in self.look()}
+    def ended(self) -> set[str]:
+        """The messages that have run to an end."""
+        self.look()
+        return self._ended
+
+    def starts(self, ids: Collection[str]) -> Counter[str]:
+        """How often each of these messages was started."""
+        return Counter(event.id for event in self.of("start", ids))
+
+    def pids(self, what: str | None = None, ids: Collection[str] | None = None) -> set[int]:
+        """The processes that wrote anything, or such events of these messages."""
+        return {event.pid for event in (self.of(what, ids) if what else self.look())}
 
     def just_ended(self, pid: int) -> int:
         """How many messages a killed process had ended of which its store may not have heard: they wait for a claim."""

@@ -4,6 +4,7 @@ import os
 import random
 import sys
 import time
+import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import inf
@@ -17,6 +18,8 @@ from tests.support.processes import Process, Site, until
 PATIENCE = 300.0 if FULL else 60.0
 UP = "; queues: "
 """What a consumer says once it is about to begin."""
+STUCK = 70
+"""What a consumer ends with that cannot go on, so that its supervisor starts another."""
 
 
 def full(small: int, large: int) -> int:
@@ -113,6 +116,11 @@ def supervise(consumers: Consumers, over: Callable[[], object], *args, timeout: 
         if popen.poll() is None:
             return codes
         codes.append(consumers.members.pop().wait())
+
+
+def tick_id(source: str, moment: str) -> str:
+    """The id of the message for a tick: of which command or schedule, at which moment."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:{source}:{moment}").hex
 
 
 def reasons() -> dict[str, str]:

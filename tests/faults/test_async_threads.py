@@ -8,27 +8,26 @@ from django.db import connections, transaction
 
 from djqueue import queues
 from tests.app.models import Thing
-from tests.faults.processes import PATIENCE, at_rest, ids_of, reasons, supervise
+from tests.faults.processes import PATIENCE, STUCK, at_rest, ids_of, reasons, supervise
 from tests.faults.row_locks.commands import ask, change_row
 
 pytestmark = [pytest.mark.slow, pytest.mark.backends("postgres")]
 OWN_APPS = ["tests.faults.row_locks"]
 OWN_SETTINGS = {"QUEUE_TIME_LIMIT_GRACE": 1}
 ARGS = ("-t", 2, "--coroutines", 50, "--lease", 4)
-STUCK = 70
 
 
 @contextmanager
 def locked(things, key):
     """Lock a row, in a transaction of another thread."""
-    is_locked, may_end = threading.Event(), threading.Event()
+    is_locked, release = threading.Event(), threading.Event()
 
     def lock():
         try:
             with transaction.atomic(using=things.db):
                 things.select_for_update().get(pk=key)
                 is_locked.set()
-                may_end.wait(2 * PATIENCE)
+                release.wait(2 * PATIENCE)
         finally:
             connections.close_all()
 
@@ -38,7 +37,7 @@ def locked(things, key):
         assert is_locked.wait(PATIENCE)
         yield
     finally:
-        may_end.set()
+        release.set()
         thread.join(PATIENCE)
 
 

@@ -1,7 +1,5 @@
 """Async commands that harm the event loop of their consumer: those beside them run to their end all the same."""
 
-from collections import Counter
-
 import pytest
 
 from tests.faults.misdeeds.commands import (
@@ -13,14 +11,13 @@ from tests.faults.misdeeds.commands import (
     leave_a_task,
     misbehave,
 )
-from tests.faults.processes import PATIENCE, at_rest, full, ids_of, reasons, seeded, supervise
+from tests.faults.processes import PATIENCE, STUCK, at_rest, full, ids_of, reasons, seeded, supervise
 from tests.support.misdeeds import MISDEEDS
 from tests.support.processes import until
 from tests.support.server_process import children_of, is_running
 
 pytestmark = pytest.mark.slow
 OWN_APPS = ["tests.faults.misdeeds"]
-STUCK = 70
 INNOCENTS, FEW = full(40, 200), 10
 """How many there are, and how many of them run before the first misdeed."""
 ALONE = {
@@ -52,7 +49,7 @@ def test_what_commands_do_to_the_loop_costs_them_alone(consumers):
     assert (stats.done, stats.failed, consumer.popen.poll()) == (len(innocents), len(guilty), None)
     wrong = {how: told[id] for id, how in guilty.items() if not all(part in told[id] for part in MISDEEDS[how][1])}
     assert wrong == {}
-    again = {guilty[id] for id, starts in starts_of(consumers, guilty).items() if starts > 1}
+    again = {guilty[id] for id, starts in consumers.ledger.starts(guilty).items() if starts > 1}
     assert again <= DISTURBED
     assert consumers.ledger.check(innocents).dup_runs == 0
     assert consumers.stop() == [0]
@@ -67,7 +64,7 @@ def test_what_a_loop_dies_of_is_lost_and_then_runs_in_a_process_of_its_own(consu
     consumers.ledger.wait_all("end", innocents, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed, deaths) == (len(innocents), 1, [STUCK, STUCK])
-    assert starts_of(consumers, [guilty]) == {guilty: 3}
+    assert consumers.ledger.starts([guilty]) == {guilty: 3}
     assert consumers.stop() == [0]
 
 
@@ -88,13 +85,13 @@ def test_what_blocks_the_loop_for_longer_than_its_lease_is_lost_alone(consumers)
     """Twice the consumer asks to be replaced; in a process of its own the function may block as long as it likes."""
     innocents = ids_of(innocent.enqueue_many([(2.0,)] * 10))
     guilty = block(12.0).id
-    deaths = supervise(consumers, lambda: ended(consumers, [guilty]), *TOGETHER, "--lease", 2)
+    deaths = supervise(consumers, lambda: guilty in consumers.ledger.ended(), *TOGETHER, "--lease", 2)
     consumers.ledger.wait_all("end", innocents, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed, deaths) == (len(innocents) + 1, 0, [STUCK, STUCK])
-    assert starts_of(consumers, [guilty]) == {guilty: 3}
+    assert consumers.ledger.starts([guilty]) == {guilty: 3}
     [end] = consumers.ledger.of("end", [guilty])
-    assert end.pid not in {event.pid for event in consumers.ledger.of("start", innocents)}, "an innocent was a suspect"
+    assert end.pid not in consumers.ledger.pids("start", innocents), "an innocent was a suspect"
     assert consumers.stop() == [0]
 
 
@@ -115,15 +112,6 @@ def test_a_child_forked_by_a_callback_runs_nothing_of_others(consumers):
     guilty = [fork_in_callbacks().id for _ in range(3)]
     consumers.ledger.wait_all("end", [*innocents, *guilty], PATIENCE)
     assert at_rest().done == FEW + len(guilty)
-    assert {event.pid for event in consumers.ledger.of("end", [*innocents, *guilty])} == {consumer.pid}
+    assert consumers.ledger.pids("end", [*innocents, *guilty]) == {consumer.pid}
     until(lambda: not any(map(is_running, children_of(consumer.pid))))
     assert consumers.stop() == [0]
-
-
-def ended(consumers, ids) -> bool:
-    consumers.ledger.look()
-    return set(ids) <= consumers.ledger.ended
-
-
-def starts_of(consumers, ids) -> Counter[str]:
-    return Counter(event.id for event in consumers.ledger.of("start", ids))

@@ -9,13 +9,13 @@ import pytest
 
 from djqueue import queues
 from tests.faults import ledger
+from tests.faults.debouncing.commands import WINDOW, debounced
+from tests.faults.debouncing.management.commands.call_debounced import call_debounced
 from tests.faults.processes import PATIENCE, at_rest, full, seeded
 from tests.faults.stores import STORES
-from tests.faults.storm.commands import WINDOW, gust
-from tests.faults.storm.management.commands.blow import blow
 from tests.support.consumer import only, serving
 
-OWN_APPS = ["tests.faults.storm"]
+OWN_APPS = ["tests.faults.debouncing"]
 PROCESSES, THREADS = 5, 10
 SECONDS = full(2, 60)
 ROUNDED = 0.001
@@ -28,7 +28,7 @@ def test_df14_df15_runs_keep_their_distance_and_no_call_is_lost(consumers):
     """From five processes, with two consumers."""
     consumers.start_many(2, "-t", 2)
     chance = seeded()
-    producers = [consumers.site.start("blow", THREADS, SECONDS, chance.random()) for _ in range(PROCESSES)]
+    producers = [consumers.site.start("call_debounced", THREADS, SECONDS, chance.random()) for _ in range(PROCESSES)]
     assert [producer.wait(SECONDS + PATIENCE) for producer in producers] == [0] * PROCESSES
     told = [one for producer in producers for one in json.loads(producer.lines[-1])]
     at_rest()
@@ -43,8 +43,8 @@ def test_df14_df15_in_memory_too(backend, settings, tmp_path, monkeypatch):
     monkeypatch.setenv("DJQUEUE_LEDGER", str(tmp_path / "ledger"))
     seed = seeded()
     chances = [Random(seed.random()) for _ in range(PROCESSES * THREADS)]
-    with only(gust), serving(threads=2), ThreadPoolExecutor(len(chances)) as pool:
-        told = list(pool.map(lambda chance: blow(chance, SECONDS), chances))
+    with only(debounced), serving(threads=2), ThreadPoolExecutor(len(chances)) as pool:
+        told = list(pool.map(lambda chance: call_debounced(chance, SECONDS), chances))
         at_rest()
     check(ledger.Ledger(tmp_path / "ledger"), told)
 

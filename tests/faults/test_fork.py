@@ -4,7 +4,7 @@ import pytest
 from django.db import OperationalError, transaction
 
 from tests.app.models import Thing
-from tests.faults.commands import fork, lock_beside_a_child
+from tests.faults.commands import fork, lock_next_to_a_child
 from tests.faults.processes import assert_done, ids_of
 from tests.faults.stores import STORES
 from tests.support.processes import until
@@ -32,7 +32,7 @@ def test_what_a_consumer_has_locked_is_free_once_it_is_killed_though_its_child_l
     things = Thing.objects.using(backend.alias)
     things.create(name="free")
     consumer = consumers.start()
-    lock_beside_a_child(backend.alias, str(release_file))
+    lock_next_to_a_child(backend.alias, str(release_file))
     consumers.ledger.wait("locked", 1)
     consumers.ledger.wait("free", 1)
     consumer.kill9()

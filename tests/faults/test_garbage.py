@@ -11,7 +11,7 @@ from djqueue.backends.base import Entry
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
 from tests.faults.commands import work
-from tests.faults.processes import at_rest, full, seeded
+from tests.faults.processes import at_rest, full, ids_of, seeded
 from tests.faults.stores import STORES
 from tests.support.processes import until
 
@@ -38,7 +38,7 @@ def test_garbage_in_the_store_is_put_aside_unread_to19(consumers, tmp_path):
         entries = garbage(queue, chance, canary)
         assert all(queue.put(entries))
         bad += [entry.id for entry in entries]
-        good += [result.id for result in work.enqueue_many([()] * 3)]
+        good += ids_of(work.enqueue_many([()] * 3))
     consumers.ledger.wait_all("end", good)
     until(lambda: queue.stats().failed == len(bad))
     stats = at_rest()

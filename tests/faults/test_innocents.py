@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections import Counter
 from functools import partial
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import die_by_exit, work
-from tests.faults.processes import at_rest, full, reasons, seeded, supervise
+from tests.faults.processes import at_rest, full, ids_of, reasons, seeded, supervise
 from tests.faults.stores import STORES
 from tests.faults.witness.commands import start_once
 from tests.support.processes import until
@@ -41,7 +40,7 @@ def test_many_that_kill_their_workers_are_put_aside_and_no_innocent_with_them(co
     assert {id: why for id, why in told.items() if id not in guilty} == {}
     assert told.keys() == guilty
     assert (stats.done, stats.failed) == (len(innocent), len(guilty))
-    starts = Counter(event.id for event in consumers.ledger.of("start", guilty))
+    starts = consumers.ledger.starts(guilty)
     assert starts.keys() == guilty
     assert all(WHY.fullmatch(why) for why in told.values())
     counted = {id: int(WHY.fullmatch(why)[1]) for id, why in told.items()}
@@ -83,7 +82,7 @@ def test_consumers_killed_again_and_again_cost_no_message(consumers):
     while True:
         end = ledger.now() + SECONDS
         while ledger.now() < end:
-            go_on(ids, chance)
+            work_for_a_while(ids, chance)
             consumers.kill_busy(chance)
             consumers.start(*args)
             kills += 1
@@ -96,13 +95,13 @@ def test_consumers_killed_again_and_again_cost_no_message(consumers):
     assert stats.done == len(ids)
 
 
-def go_on(ids, chance):
+def work_for_a_while(ids, chance):
     """Let the consumers work for a while with always enough to do, so that none is killed at its first message."""
     end = ledger.now() + BETWEEN
-    until(lambda: feed(ids, chance) or ledger.now() > end, pause=0.05)
+    until(lambda: keep_filled(ids, chance) or ledger.now() > end, pause=0.05)
 
 
-def feed(ids, chance):
+def keep_filled(ids, chance):
     if queues["default"].stats().ready < BACKLOG:
         sent = work.enqueue_many([(chance.uniform(0, 30),) for _ in range(BACKLOG)])
-        ids += [result.id for result in sent]
+        ids += ids_of(sent)

@@ -11,7 +11,7 @@ from djqueue.exceptions import CommandFailed
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
 from djqueue.results import Result
-from tests.faults.commands import die_by_abort, fail, hold, never_end, open_files, tell_pid, wait_for_stop, work
+from tests.faults.commands import die_by_abort, fail, hold, never_end, open_files, return_pid, wait_for_stop, work
 from tests.faults.processes import at_rest, ids_of, reasons
 from tests.faults.stores import STORES
 from tests.support.processes import until
@@ -32,22 +32,22 @@ def put_lost(command, *args, lost=2, **fields) -> str:
 
 @ON_EACH
 def test_it_ends_like_any_other_in_another_process_with_its_result(consumers):
-    id = put_lost(tell_pid)
+    id = put_lost(return_pid)
     consumer = consumers.start()
     consumers.ledger.wait("end", ids={id})
-    result = Result(id, tell_pid.name, "default")
+    result = Result(id, return_pid.name, "default")
     assert result.get(timeout=30) not in (consumer.pid, os.getpid())
     assert consumers.ledger.pids() == {result.get()}
     assert result.progress.done == 1
     assert at_rest().done == 1
     until(lambda: not is_running(result.get()))
     assert consumers.stop() == [0]
-    assert consumer.wait_for("tell_pid done")
+    assert consumer.wait_for("return_pid done")
 
 
 @ON_ONE
 def test_what_was_lost_for_the_first_time_is_run_as_ever_unless_only_one_more_may_be(consumers):
-    first, last = put_lost(tell_pid, lost=1), put_lost(die_by_abort, lost=1)  # of that two may be
+    first, last = put_lost(return_pid, lost=1), put_lost(die_by_abort, lost=1)  # of that two may be
     consumer = consumers.start()
     consumers.ledger.wait("end", ids={first})
     [start] = consumers.ledger.wait("start", ids={last})
@@ -87,10 +87,10 @@ def test_fresh_work_goes_on_beside_it(consumers, release_file):
     consumers.ledger.wait_all("start", lost)
     fresh = ids_of(work.enqueue_many([()] * 20))
     consumers.ledger.wait_all("end", fresh)
-    assert {event.pid for event in consumers.ledger.of("end", fresh)} == {consumer.pid}
+    assert consumers.ledger.pids("end", fresh) == {consumer.pid}
     release_file.touch()
     consumers.ledger.wait_all("end", lost)
-    assert len({event.pid for event in consumers.ledger.of("end", lost)}) == 3
+    assert len(consumers.ledger.pids("end", lost)) == 3
 
 
 @ON_ONE
@@ -190,7 +190,7 @@ def test_what_is_throttled_by_a_short_window_begins_too(consumers):
     lost = [put_lost(work, lane=entry.lane, gate=entry.gate) for _ in range(2)]
     consumer = consumers.start()
     consumers.ledger.wait_all("end", [entry.id, *lost])
-    assert consumer.pid not in {event.pid for event in consumers.ledger.of("start", lost)}
+    assert consumer.pid not in consumers.ledger.pids("start", lost)
 
 
 @pytest.mark.backends("sqlite")

@@ -9,6 +9,7 @@ from tests.faults import ledger
 from tests.faults.commands import work
 from tests.faults.conftest import APPS
 from tests.faults.processes import Consumers
+from tests.support.backends import config_at
 from tests.support.processes import until
 
 pytestmark = pytest.mark.slow
@@ -48,9 +49,8 @@ def test_idleness_is_cheap_to21(private_server, make_site):
     """TO-21: fewer than 5 commands per second from a consumer that has been idle until its pauses are longest."""
     redis = pytest.importorskip("redis")
     server = private_server("redis")
-    address = server.url.removeprefix("redis://").replace("/", ":")
-    config = {"CLASS": "djqueue.backends.redis_backend.RedisBlockingQueue", "CONNECTION": address}
-    consumers = Consumers(make_site({"default": config}, INSTALLED_APPS=APPS), args=("-n", "-d", 1, "-m", 1))
+    site = make_site({"default": config_at(server.url)}, INSTALLED_APPS=APPS)
+    consumers = Consumers(site, args=("-n", "-d", 1, "-m", 1))
     consumers.start()
     consumers.site.run("send_work", 1, 0)
     consumers.ledger.wait("end")

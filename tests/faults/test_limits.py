@@ -1,9 +1,7 @@
 """What befalls a process from inside: no consumer lives on that runs nothing, and what others wait for is run."""
 
 import os
-import re
 import sys
-from pathlib import Path
 
 import pytest
 from django.db import OperationalError
@@ -24,22 +22,17 @@ from tests.faults.limits.commands import (
     succeed_with,
     talk,
 )
-from tests.faults.processes import PATIENCE, at_rest, full, ids_of, supervise
+from tests.faults.processes import PATIENCE, STUCK, at_rest, full, ids_of, supervise
 from tests.faults.stores import STORES
 from tests.support.backends import FULL
 from tests.support.processes import ROOT, Process, until
+from tests.support.server_process import status_of
 
 pytestmark = pytest.mark.slow
 OWN_APPS = ["tests.faults.limits"]
-STUCK = 70
 SOON = 15.0
 """Seconds within which a consumer that lives runs what is new, on a busy machine too."""
 INNOCENTS = full(30, 120)
-
-
-def ended(consumers, ids):
-    """Whether each of them has run to its end."""
-    return set(ids) <= {event.id for event in consumers.ledger.of("end")}
 
 
 def sent() -> list[str] | None:
@@ -64,16 +57,16 @@ def test_what_uses_up_all_memory_ends_no_consumer_that_lives_on(consumers, megab
         fill(20 + number, 0.2 if number else 3.0)  # without memory for a second it says 70
         ids += ids_of(innocent.enqueue_many([(5.0,)] * (INNOCENTS // fills)))
     how = {"env": {"DJQUEUE_TEST_MEMORY": str(megabytes), "MALLOC_ARENA_MAX": "1"}}
-    codes = supervise(consumers, lambda: ended(consumers, ids), "--lease", 2, timeout=2 * PATIENCE, **how)
+    codes = supervise(consumers, lambda: consumers.ledger.ended() >= {*ids}, "--lease", 2, timeout=2 * PATIENCE, **how)
     new = until(sent, PATIENCE)
-    codes += supervise(consumers, lambda: ended(consumers, new), "--lease", 2, timeout=SOON, **how)
+    codes += supervise(consumers, lambda: consumers.ledger.ended() >= {*new}, "--lease", 2, timeout=SOON, **how)
     print(f"ended with {codes}")
     assert all(code == STUCK or code < 0 for code in codes)
 
 
 def resident(pid):
     """Megabytes of memory in use."""
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+    return int(status_of(pid)["VmRSS"].split()[0]) / 1024
 
 
 @pytest.mark.backends("redis")
@@ -97,7 +90,7 @@ def test_a_consumer_without_descriptors_says_so_and_ends(consumers):
     ids = ids_of(innocent.enqueue_many([(5.0,)] * 10))
     open_all()
     ids += ids_of(innocent.enqueue_many([(5.0,)] * INNOCENTS))
-    codes = supervise(consumers, lambda: ended(consumers, ids), "--lease", 2, timeout=PATIENCE)
+    codes = supervise(consumers, lambda: consumers.ledger.ended() >= {*ids}, "--lease", 2, timeout=PATIENCE)
     at_rest()
     assert set(codes) <= {STUCK}
     assert len(consumers.ledger.of("opens")) <= 2
@@ -138,7 +131,9 @@ def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(consumers
         ids = ids_of(innocent.enqueue_many([(5.0,)] * 20))
         ids.append(end_thread(name).id)
         ids += ids_of(innocent.enqueue_many([(5.0,)] * 20))
-        codes += supervise(consumers, lambda ids=ids: ended(consumers, ids), "--lease", 2, timeout=PATIENCE)
+        codes += supervise(
+            consumers, lambda ids=ids: consumers.ledger.ended() >= {*ids}, "--lease", 2, timeout=PATIENCE
+        )
     at_rest()
     assert set(codes) <= {STUCK}
 

@@ -45,7 +45,7 @@ def test_a_completion_whose_answer_is_lost_has_its_results_and_its_signals(proxi
     with proxy.losing(*request(backend, "complete"), most=3) as completions:
         results = double.enqueue_many([(number,) for number in range(40)])
         until(lambda: completions.met == 3, PATIENCE)
-    assert_done(consumers, [result.id for result in results])
+    assert_done(consumers, ids_of(results))
     assert [result.get(timeout=10) for result in results] == [2 * number for number in range(40)]
     consumers.ledger.wait("completed", len(results))
     assert {event.id for event in consumers.ledger.of("completed")} == {result.id for result in results}

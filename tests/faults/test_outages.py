@@ -10,31 +10,15 @@ from django.conf import settings as project
 from django.db import OperationalError, connections
 
 from tests.faults.commands import work
-from tests.faults.conftest import APPS
+from tests.faults.conftest import APPS, database_site
 from tests.faults.processes import Consumers, assert_done, full, ids_of
 from tests.support import servers
+from tests.support.backends import config_at
 
 pytestmark = pytest.mark.slow
 THREADS, MILLISECONDS, CONSUMERS = 4, 20, 2
 AHEAD = 12
 """More than 4 threads finish in the 50 ms for which a consumer claims ahead."""
-PATHS = {
-    "redis": "djqueue.backends.redis_backend.RedisQueue",
-    "redis-blocking": "djqueue.backends.redis_backend.RedisBlockingQueue",
-}
-ENGINES = {"postgres": "django.db.backends.postgresql", "mariadb": "django.db.backends.mysql"}
-
-
-def database_site(make_site, server, **queue) -> dict:
-    name, user, host = {
-        "postgres": ("postgres", "djqueue", server.folder),
-        "mariadb": ("djqueue", "root", server.folder / "sock"),
-    }[server.kind]
-    database = {"ENGINE": ENGINES[server.kind], "NAME": name, "USER": user, "HOST": str(host)}
-    config = {"CLASS": "djqueue.backends.database.DatabaseQueue", **queue}
-    site = make_site({"default": config}, INSTALLED_APPS=APPS, DATABASES={"default": database})
-    site.run("migrate", "-v", 0)
-    return site
 
 
 @pytest.fixture
@@ -42,11 +26,9 @@ def private_site(private_server, make_site):
     """A server of the test's own, and a site on it."""
 
     def make(store):
-        if store in PATHS:
+        if store.startswith("redis"):
             server = private_server("redis", *servers.Redis.DURABLE)
-            address = server.url.removeprefix("redis://").replace("/", ":")
-            config = {"CLASS": PATHS[store], "CONNECTION": address}
-            return server, make_site({"default": config}, INSTALLED_APPS=APPS)
+            return server, make_site({"default": config_at(server.url, store)}, INSTALLED_APPS=APPS)
         server = private_server(store)
         return server, database_site(make_site, server)
 

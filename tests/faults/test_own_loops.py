@@ -6,7 +6,6 @@ from tests.faults.commands import hold
 from tests.faults.ledger import now
 from tests.faults.processes import PATIENCE, Consumers
 from tests.faults.stores import STORES
-from tests.support.processes import until
 
 LEASE = 1.0
 pytestmark = pytest.mark.slow
@@ -18,10 +17,10 @@ def test_what_a_killed_loop_ran_is_run_by_another_loop_soon_after_its_lease(cons
     for loop in loops.values():
         loop.wait_for("looping")
     message = hold(str(release_file))
-    [first] = until(lambda: consumers.ledger.of("start", {message.id}), PATIENCE)
+    [first] = consumers.ledger.wait("start", 1, {message.id}, PATIENCE)
     loops.pop(first.pid).kill9()
     killed = now()
-    _, second = until(lambda: len(found := consumers.ledger.of("start", {message.id})) > 1 and found, PATIENCE)
+    _, second = consumers.ledger.wait("start", 2, {message.id}, PATIENCE)
     release_file.touch()
     consumers.ledger.wait_all("end", [message.id], PATIENCE)
     assert (second.pid, second.attempt) == (*loops, 2)

@@ -31,7 +31,7 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(cons
     consumers.ledger.wait_all("end", good, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(good), len(poison))
-    assert {id: starts(consumers, id) for id in poison} == poison
+    assert consumers.ledger.starts(poison) == poison
     ends = dict(zip(poison, ("exit code 7", "SIGABRT"), strict=True))
     assert reasons() == {id: reason(count, ends[id]) for id, count in poison.items()}
     assert not consumers.ledger.check(good).lost
@@ -61,7 +61,7 @@ def ends_after_its_attempts(consumers, how, failed):
     consumers.ledger.wait_all("end", good, PATIENCE)
     stats = at_rest()
     assert (stats.done, stats.failed) == (len(good), 1)
-    assert (starts(consumers, poison.id), len(deaths)) == (3 + failed, 2)
+    assert (len(consumers.ledger.of("start", {poison.id})), len(deaths)) == (3 + failed, 2)
     assert not consumers.ledger.check(good).lost
     entry = queues["default"].failed.find(poison.id).entry
     assert (entry.lost, entry.failures) == (3, failed)
@@ -82,7 +82,7 @@ def test_what_is_throttled_and_kills_its_worker_takes_two_consumers_down_at_most
     good += ids_of(work.enqueue_many([(1.0,)] * 20))
     deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
     consumers.ledger.wait_all("end", good, PATIENCE)
-    assert (starts(consumers, poison.id), len(deaths)) == (3, 2)
+    assert (len(consumers.ledger.of("start", {poison.id})), len(deaths)) == (3, 2)
     assert reasons() == {poison.id: reason(3, "SIGKILL")}
     assert consumers.stop() == [0]
 
@@ -94,7 +94,7 @@ def test_in_a_program_of_ones_own_it_runs_alone_and_takes_two_consumers_down_at_
     poison = die_by_exit()
     good += ids_of(work.enqueue_many([(200.0,)] * 20))
     deaths, most_lost, program = [], 0, embedded(consumers.site)
-    is_over = lambda: reasons() and {event.id for event in consumers.ledger.of("end")} == set(good)  # noqa: E731
+    is_over = lambda: reasons() and consumers.ledger.ended() == set(good)  # noqa: E731
     while not is_over():
         entries = [one.entry for one in queues["default"].peek("leased", 100)]
         most_lost = max([most_lost, *(entry.lost for entry in entries if entry.id in good)])
@@ -103,7 +103,7 @@ def test_in_a_program_of_ones_own_it_runs_alone_and_takes_two_consumers_down_at_
             assert len(deaths) <= 2
             program = embedded(consumers.site)
         time.sleep(0.02)
-    assert (deaths, starts(consumers, poison.id)) == ([7, 7], 2)
+    assert (deaths, len(consumers.ledger.of("start", {poison.id}))) == ([7, 7], 2)
     assert most_lost <= 1  # a start that was over soon was not noted
     assert reasons() == {poison.id: "worker died: 2 attempts never reported"}
     assert at_rest().done == len(good)
@@ -114,10 +114,6 @@ def embedded(site):
     """A program that configures Django by itself and runs a consumer."""
     command = [sys.executable, "-m", "tests.faults.embedded", "1.0"]
     return site.keep(Process(command, {**site.env, "PYTHONPATH": str(ROOT)}))
-
-
-def starts(consumers, id) -> int:
-    return len(consumers.ledger.of("start", {id}))
 
 
 def reason(count: int, end: str) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,9 +10,10 @@ import pytest
 from djqueue import queues
 from tests.faults import ledger
 from tests.faults.commands import hold, hold_the_gil_once, keep, work
-from tests.faults.processes import assert_done, ids_of, seeded
+from tests.faults.processes import assert_done, ids_of, seeded, tick_id
 from tests.faults.stores import STORES
 from tests.support.processes import until
+from tests.support.server_process import status_of
 
 pytestmark = pytest.mark.slow
 OWN_APPS = ["tests.faults.roster"]
@@ -33,7 +33,7 @@ def start(consumers, count, *args, env=None):
     return supervisor
 
 
-def load(ids):
+def keep_filled(ids):
     """See that something waits to be run, and note its ids."""
     if len(queues["default"]) < 20:
         ids |= set(ids_of(work.enqueue_many([(10,)] * 50)))
@@ -42,7 +42,7 @@ def load(ids):
 
 def busy(consumers):
     """The processes of the consumer that run something; a suspect runs in one of its own."""
-    serving = {event.pid for event in consumers.ledger.of("ready")}
+    serving = consumers.ledger.pids("ready")
     return [event.pid for event in consumers.ledger.running() if event.pid in serving and not is_gone(event.pid)]
 
 
@@ -51,7 +51,7 @@ def is_gone(pid):
 
 
 def all_gone(consumers):
-    pids = {event.pid for event in consumers.ledger.of("ready")}
+    pids = consumers.ledger.pids("ready")
     until(lambda: all(map(is_gone, pids)), PATIENCE)
 
 
@@ -59,7 +59,7 @@ def all_gone(consumers):
 def test_a_killed_process_is_started_again_and_what_it_ran_is_run(consumers):
     start(consumers, 2, "-t", 2, "--lease", 1)
     ids = set()
-    os.kill(until(lambda: load(ids) and busy(consumers), PATIENCE)[0], signal.SIGKILL)
+    os.kill(until(lambda: keep_filled(ids) and busy(consumers), PATIENCE)[0], signal.SIGKILL)
     wait(consumers, "ready", 3)
     assert_done(consumers, ids)
     assert consumers.stop() == [0]
@@ -74,7 +74,7 @@ def test_processes_are_replaced_under_load_without_a_gap(consumers, count, bound
     """Nothing is lost, nothing is run twice, and at no moment do fewer serve than are wanted."""
     start(consumers, count, "-t", 2, *bound)
     ids = set()
-    until(lambda: load(ids) and len(consumers.ledger.of("ready")) > 3 * count, PATIENCE)
+    until(lambda: keep_filled(ids) and len(consumers.ledger.of("ready")) > 3 * count, PATIENCE)
     found = assert_done(consumers, ids)
     assert (found.dup_runs, found.overlaps) == (0, set())
     assert least_serving(consumers.ledger.look(), count) >= count
@@ -193,13 +193,9 @@ def assert_ticked_once(consumers, others=()):
     """All that ran, beside these others, are ticks of the schedule, and each ran once."""
     now, ends = int(queues["default"].now()), [event.id for event in consumers.ledger.of("end")]
     ends = [id for id in ends if id not in others]
-    known = {tick_id(moment) for moment in range(now - 300, now + 1)}
+    moments = [datetime.fromtimestamp(second, UTC) for second in range(now - 300, now + 1)]
+    known = {tick_id("tests.faults.roster.commands.tick", f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}") for moment in moments}
     assert len(ends) == len(set(ends)) and set(ends) <= known
-
-
-def tick_id(moment):
-    when = datetime.fromtimestamp(moment, UTC)
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"djqueue:tests.faults.roster.commands.tick:{when:%Y-%m-%dT%H:%M:%S.%fZ}").hex
 
 
 @ONE_IS_ENOUGH
@@ -219,7 +215,7 @@ def test_storms_of_kills_lose_nothing(consumers):
     start(consumers, 2, "-t", 2, "--lease", 1, "--max-messages", 50)
     ids = set()
     for _ in range(3):
-        os.kill(chance.choice(until(lambda: load(ids) and busy(consumers), PATIENCE)), signal.SIGKILL)
+        os.kill(chance.choice(until(lambda: keep_filled(ids) and busy(consumers), PATIENCE)), signal.SIGKILL)
     assert_done(consumers, ids)
     assert consumers.stop() == [0]
     all_gone(consumers)
@@ -236,7 +232,7 @@ HANDED_OVER = 10.0
 def stop(pid):
     """Stop a process, and see that it is."""
     os.kill(pid, signal.SIGSTOP)
-    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+    until(lambda: status_of(pid)["State"][0] == "T")
 
 
 def hang_main_thread(pid):
@@ -257,7 +253,7 @@ def test_one_that_stands_still_is_replaced_and_work_schedule_and_reaping_go_on(c
     [keeper] = consumers.ledger.of("keeps")
     wait(consumers, "end", 2)
     ids = set()
-    until(lambda: load(ids) and keeper.pid in busy(consumers), PATIENCE)
+    until(lambda: keep_filled(ids) and keeper.pid in busy(consumers), PATIENCE)
     halt(keeper.pid)
     since = ledger.now()
     line = supervisor.wait_for("has stood still", NOTICED)
@@ -291,12 +287,16 @@ def test_one_that_moves_again_in_time_is_not_disturbed(consumers):
     supervisor = start(consumers, 2, "-t", 2, "--lease", 60)
     [keeper] = consumers.ledger.of("keeps")
     ids = set()
-    until(lambda: load(ids) and keeper.pid in busy(consumers), PATIENCE)
+    until(lambda: keep_filled(ids) and keeper.pid in busy(consumers), PATIENCE)
     stop(keeper.pid)
     supervisor.wait_for("has scheduler and reaper now", NOTICED)
     os.kill(keeper.pid, signal.SIGCONT)
     since = ledger.now()
-    until(lambda: load(ids) and any(one.pid == keeper.pid and one.at > since for one in consumers.ledger.of("start")))
+    until(
+        lambda: (
+            keep_filled(ids) and any(one.pid == keeper.pid and one.at > since for one in consumers.ledger.of("start"))
+        )
+    )
     consumers.ledger.wait_all("end", ids, PATIENCE)
     assert "has stood still" not in supervisor.output
     assert len(consumers.ledger.of("ready")) == 2

@@ -1,13 +1,12 @@
 """Several schedulers keep one schedule."""
 
-import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from djqueue import queues, schedules
 from tests.faults import ledger
-from tests.faults.processes import at_rest
+from tests.faults.processes import at_rest, tick_id
 from tests.faults.stores import STORES
 from tests.faults.timetable.commands import beat
 
@@ -47,18 +46,17 @@ def test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12(consu
 
 def assert_each_once(ledger, name, step):
     """No tick from the first that ran to the last minute is missing, none ran twice."""
-    of_id = {tick_id(name, EPOCH + timedelta(minutes=n)): n for n in range(-60, MINUTES + 1)}
+    of_id = {id_of(name, EPOCH + timedelta(minutes=n)): n for n in range(-60, MINUTES + 1)}
     ran = sorted(of_id[end.id] for end in ledger.of("end", of_id.keys()))
     assert ran == list(range(ran[0], MINUTES + 1, step))[: len(ran)]
     assert len(ran) >= MINUTES // 4 // step  # however late the first scheduler was there
     assert ran[-1] + step > MINUTES
 
 
-def tick_id(name, moment):
-    text = f"djqueue:{COMMANDS}{name}:{moment:%Y-%m-%dT%H:%MZ}"
+def id_of(name, moment):
     if name == "beat":
-        text = f"djqueue:schedule:beat:{moment:%Y-%m-%dT%H:%M}:00.000000Z"
-    return uuid.uuid5(uuid.NAMESPACE_URL, text).hex
+        return tick_id("schedule:beat", f"{moment:%Y-%m-%dT%H:%M}:00.000000Z")
+    return tick_id(f"{COMMANDS}{name}", f"{moment:%Y-%m-%dT%H:%MZ}")
 
 
 @pytest.mark.full
@@ -69,7 +67,7 @@ def test_three_consumers_keep_the_minutes_dj12(consumers):
     consumers.start_many(3)
     began = datetime.fromtimestamp(queues["default"].now(), UTC).replace(second=0, microsecond=0)
     minutes = [began + timedelta(minutes=n) for n in (1, 2)]
-    due = {tick_id("tick", minute) for minute in minutes}
-    due |= {tick_id("tock", minute) for minute in minutes if minute.minute % 2 == 0}
+    due = {id_of("tick", minute) for minute in minutes}
+    due |= {id_of("tock", minute) for minute in minutes if minute.minute % 2 == 0}
     consumers.ledger.wait_all("end", due, timeout=150)
     assert at_rest().done == len(consumers.ledger.of("end")) == len(due)

@@ -3,8 +3,8 @@
 import psycopg
 import pytest
 
+from tests.faults.conftest import database_site
 from tests.faults.processes import Consumers
-from tests.faults.test_outages import database_site
 
 pytestmark = pytest.mark.slow
 

@@ -4,19 +4,15 @@ import json
 
 import pytest
 
-from tests.faults.conftest import APPS, show
+from tests.faults.conftest import APPS
 from tests.faults.processes import Consumers, full
-from tests.faults.test_outages import ENGINES
 from tests.support import servers
+from tests.support.backends import config_at
 from tests.support.processes import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.server("redis", "postgres")]
 QUEUES = "default,orders,mail"
 """On the database "default", on the database "shop", and on Redis."""
-
-
-def database(server: servers.Postgres) -> dict:
-    return {"ENGINE": ENGINES["postgres"], "NAME": "postgres", "USER": "djqueue", "HOST": str(server.folder)}
 
 
 @pytest.fixture
@@ -28,13 +24,13 @@ def databases(private_server) -> dict[str, servers.Postgres]:
 @pytest.fixture
 def consumers(databases, private_server, make_site):
     path = "djqueue.backends.database.DatabaseQueue"
-    redis = {"CLASS": "djqueue.backends.redis_backend.RedisBlockingQueue", "CONNECTION": private_server("redis").url}
-    queues = {"default": {"CLASS": path}, "orders": {"CLASS": path, "CONNECTION": "shop"}, "mail": redis}
-    site = make_site(queues, INSTALLED_APPS=APPS, DATABASES={alias: database(one) for alias, one in databases.items()})
+    queues = {"default": {"CLASS": path}, "orders": {"CLASS": path, "CONNECTION": "shop"}}
+    queues["mail"] = config_at(private_server("redis").url)
+    own = {alias: servers.database("postgres", server.url) for alias, server in databases.items()}
+    site = make_site(queues, INSTALLED_APPS=APPS, DATABASES=own)
     for alias in databases:
         site.run("migrate", "-v", 0, "--database", alias)
-    yield Consumers(site)
-    show(site)
+    return Consumers(site)
 
 
 def sent(consumers: Consumers, *args) -> dict[str, set[str]]:

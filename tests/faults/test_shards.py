@@ -86,7 +86,7 @@ def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(consumers, c
     for _ in moments_to_kill(consumers):
         shards.deaths.append((consumers.kill_busy(chance).pid, ledger.now()))
         consumers.start(*args, up=False)
-    until(lambda: done(consumers) >= shards.of.keys(), 10 * PATIENCE, pause=0.2)
+    until(lambda: consumers.ledger.ended() >= shards.of.keys(), 10 * PATIENCE, pause=0.2)
     found = assert_done(consumers, shards.of)
     events = consumers.ledger.look()
     print(f"{len(shards.deaths)} kills, {found.dup_runs} duplicates, {len(consumers.ledger.running())} runs cut off")
@@ -95,21 +95,16 @@ def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(consumers, c
     assert queues["default"].lanes() == []
 
 
-def done(consumers) -> set[str]:
-    consumers.ledger.look()
-    return consumers.ledger.ended
-
-
 def moments_to_kill(consumers):
     """After a share of the work each, in the small size; in the full size every second, until most of it is done."""
     if full(1, 0):
         for number in range(1, KILLS + 1):
             share = number * ENTRIES // (KILLS + 2)
-            until(lambda share=share: len(done(consumers)) >= share, PATIENCE)
+            until(lambda share=share: len(consumers.ledger.ended()) >= share, PATIENCE)
             yield number
         return
     began = ledger.now()
-    while len(done(consumers)) < ENTRIES * 0.95:
+    while len(consumers.ledger.ended()) < ENTRIES * 0.95:
         due = ledger.now() + 1
         yield due - began
         until(lambda due=due: ledger.now() >= due)

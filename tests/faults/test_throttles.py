@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from djqueue import queues
-from tests.faults.conftest import APPS, show
+from tests.faults.conftest import APPS, aliases_of
 from tests.faults.processes import full
 from tests.support.processes import until
 
@@ -22,24 +22,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.backends("redis", "postgres", "redis
 
 
 @pytest.fixture
-def throttle(backend, make_site, settings):
+def throttled_site(backend, make_site, settings):
     """Have queues with throttles, here and in processes that take from them: (alias, settings of its throttle), …"""
-    sites = []
 
     def make(**throttles):
-        settings.QUEUES = {
-            alias: {**backend.config(alias), "THROTTLE": throttle} for alias, throttle in throttles.items()
-        }
-        apps = [*APPS, "tests.faults.throttles"]
-        sites.append(make_site(settings.QUEUES, {"default", backend.alias} - {""}, INSTALLED_APPS=apps))
-        return sites[-1]
+        settings.QUEUES = {alias: {**backend.config(alias), "THROTTLE": one} for alias, one in throttles.items()}
+        return make_site(settings.QUEUES, aliases_of(backend), INSTALLED_APPS=[*APPS, "tests.faults.throttles"])
 
-    yield make
-    for site in sites:
-        show(site)
+    return make
 
 
-def started(site, *aliases, **switches):
+def start_processes(site, *aliases, **switches):
     """A process for each alias, once all of them are about to take."""
     words = [f"--{name}={value}" for name, value in switches.items()]
     processes = [site.start("take_items", alias, *words) for alias in aliases]
@@ -48,7 +41,7 @@ def started(site, *aliases, **switches):
     return processes
 
 
-def stopped(processes) -> list[tuple[float, int]]:
+def stop_processes(processes) -> list[tuple[float, int]]:
     """What they took, in the order of the moments at which they did."""
     for process in processes:
         process.term()
@@ -70,22 +63,22 @@ def nearest(taken, limit) -> float:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_tq3_tq11_no_window_has_more_than_its_limit_and_no_item_comes_twice(throttle, count):
-    assert polled(throttle, count) <= LIMIT * WINDOWS
+def test_tq3_tq11_no_window_has_more_than_its_limit_and_no_item_comes_twice(throttled_site, count):
+    assert polled(throttled_site, count) <= LIMIT * WINDOWS
 
 
-def test_tq3_tq11_tq15_with_eight_who_poll_no_window_has_less_either(throttle):
-    assert LIMIT * WINDOWS * 0.995 <= polled(throttle, 8) <= LIMIT * WINDOWS
+def test_tq3_tq11_tq15_with_eight_who_poll_no_window_has_less_either(throttled_site):
+    assert LIMIT * WINDOWS * 0.995 <= polled(throttled_site, 8) <= LIMIT * WINDOWS
 
 
 def polled(throttle, count) -> int:
     """How many items so many processes have in so many windows."""
     site = throttle(default={"limit": LIMIT, "window": WINDOW})
     queue = queues["default"]
-    processes = started(site, *["default"] * count)
+    processes = start_processes(site, *["default"] * count)
     queue.push_many(range(LIMIT * (WINDOWS + 4)))
     await_time(queue, WINDOW * (WINDOWS + 1))
-    taken = stopped(processes)
+    taken = stop_processes(processes)
     items, first = [item for _, item in taken], taken[0][0]
     in_time = sum(moment < first + WINDOW * WINDOWS for moment, _ in taken)
     print(f"{count} processes: {in_time} of {LIMIT * WINDOWS}, nearest {nearest(taken, LIMIT):.6f} s")
@@ -95,45 +88,45 @@ def polled(throttle, count) -> int:
     return in_time
 
 
-def test_tq5_spacing_is_that_of_all_processes(throttle):
-    site = throttle(default={"limit": 10, "window": 1, "moderate": True})
+def test_tq5_spacing_is_that_of_all_processes(throttled_site):
+    site = throttled_site(default={"limit": 10, "window": 1, "moderate": True})
     queue = queues["default"]
-    processes = started(site, *["default"] * 4)
+    processes = start_processes(site, *["default"] * 4)
     queue.push_many(range(100))
     await_time(queue, 2)
-    taken = stopped(processes)
+    taken = stop_processes(processes)
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(taken)]
     print(f"{len(taken)} items, gaps {min(gaps):.6f} to {max(gaps):.6f} s")
     assert min(gaps) >= 0.1 - ROUNDED
     assert len(taken) >= 15
 
 
-def test_tq9_queues_of_one_name_share_what_may_leave(throttle, backend):
+def test_tq9_queues_of_one_name_share_what_may_leave(throttled_site, backend):
     rate_limit = {"limit": LIMIT, "window": WINDOW, "window_name": f"shared-{backend.tag}"}
-    site = throttle(default=rate_limit, other=rate_limit)
-    processes = started(site, *["default", "other"] * 2)
+    site = throttled_site(default=rate_limit, other=rate_limit)
+    processes = start_processes(site, *["default", "other"] * 2)
     for alias in ("default", "other"):
         queues[alias].push_many((alias, number) for number in range(LIMIT * 12))
     await_time(queues["default"], WINDOW * 10)
-    taken = stopped(processes)
+    taken = stop_processes(processes)
     assert nearest(taken, LIMIT) >= WINDOW - ROUNDED
     assert {alias for _, (alias, _) in taken} == {"default", "other"}
     assert len(taken) >= LIMIT * 9
 
 
-def test_tq16_processes_with_wrong_clocks_change_nothing(throttle):
-    site = throttle(default={"limit": LIMIT, "window": WINDOW})
+def test_tq16_processes_with_wrong_clocks_change_nothing(throttled_site):
+    site = throttled_site(default={"limit": LIMIT, "window": WINDOW})
     queue = queues["default"]
-    processes = [process for shift in (0, 5, -5) for process in started(site, "default", shift=shift)]
+    processes = [process for shift in (0, 5, -5) for process in start_processes(site, "default", shift=shift)]
     queue.push_many(range(LIMIT * 20))
     await_time(queue, WINDOW * 8)
-    taken = stopped(processes)
+    taken = stop_processes(processes)
     assert nearest(taken, LIMIT) >= WINDOW - ROUNDED
     assert len(taken) >= LIMIT * 7
 
 
-def test_tq18_what_a_killed_process_held_is_delivered_again(throttle):
-    site = throttle(default={"limit": 5, "window": 0.5})
+def test_tq18_what_a_killed_process_held_is_delivered_again(throttled_site):
+    site = throttled_site(default={"limit": 5, "window": 0.5})
     queue = queues["default"]
     queue.push("work")
     process = site.start("take_items", "default", "--keep", "--lease=2")

@@ -4,7 +4,7 @@ import pytest
 from django.db import transaction
 
 from tests.app.models import Thing
-from tests.faults.commands import look_for
+from tests.faults.commands import check_row
 from tests.faults.processes import assert_done, full, seeded
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ def business(chance, alias, count):
         try:
             with transaction.atomic(using=alias):
                 thing = Thing.objects.using(alias).create(name="a row", number=number)
-                message = look_for(thing.pk, alias)
+                message = check_row(thing.pk, alias)
                 if chance.random() < 0.5:
                     raise Undone
         except Undone:

@@ -16,11 +16,11 @@ class Handled(BatchCommand):
     def start(self):
         write_down("started")
 
-    def perform(self, *gates):
-        write_down(f"{len(gates)} began")
-        while not all(Path(gate).exists() for gate in gates):
+    def perform(self, *release_files):
+        write_down(f"{len(release_files)} began")
+        while not all(Path(release_file).exists() for release_file in release_files):
             time.sleep(0.005)
-        write_down(f"{len(gates)} ended")
+        write_down(f"{len(release_files)} ended")
 
     def stop(self):
         write_down("stopped")

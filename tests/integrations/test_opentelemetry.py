@@ -21,12 +21,12 @@ from djqueue.running.context import Control
 from djqueue.running.instruments import Instrument, instruments
 from djqueue.testing import eventually
 from tests.support.consumer import only, serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 provider, exporter = TracerProvider(), InMemorySpanExporter()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 tracer = provider.get_tracer("shop")
-seen = noted([])
+seen = cleared_per_test([])
 
 
 @queue_command(retry_on=[ConnectionError], backoff=0.001)
@@ -55,12 +55,12 @@ def wait():
         raise Throttled("the bank is busy", retry_after=0.1)
 
 
-gate = threading.Event()
+release = threading.Event()
 
 
 @queue_command(time_limit=0.05)
 def hang(order):
-    gate.wait(60)
+    release.wait(60)
 
 
 @pytest.fixture(autouse=True)
@@ -163,10 +163,10 @@ class TestRuns:
     def test_one_that_is_given_up_as_stuck_ends_then_and_once(self, queue, spans, settings):
         settings.QUEUE_TIME_LIMIT_GRACE = 0.01
         hang(1)
-        with serving(threads=2) as beside:
+        with serving(threads=2) as running:
             ended = eventually(lambda: [span for span in spans() if span.name == f"run {hang.name}"])
-            gate.set()
-            assert beside.end() == 0
+            release.set()
+            assert running.end() == 0
         eventually(lambda: not any("worker" in thread.name for thread in threading.enumerate()))
         assert [span.attributes["error.type"] for span in ended] == ["TimeLimitExceeded"]
         assert [span.name for span in spans()].count(f"run {hang.name}") == 1

@@ -19,7 +19,7 @@ from djqueue.integrations.prometheus import ConsumerCollector, HeartbeatCollecto
 from djqueue.management.commands import queue_consumer
 from djqueue.testing import eventually
 from tests.app.commands import note
-from tests.support.consumer import away, only, serving
+from tests.support.consumer import only, serving, unreachable
 from tests.support.documents import ROOT
 from tests.support.redis_servers import free_port
 
@@ -140,14 +140,14 @@ class TestQueues:
     @pytest.mark.backends("redis", "sqlite", "memory")
     def test_which_consumers_serve_them(self, queue):
         assert self.asked()["djqueue_queue_consumers", "default"] == 0
-        with serving() as beside:
+        with serving() as running:
             eventually(lambda: self.asked()["djqueue_queue_consumers", "default"] == 1)
-            assert 0 <= self.asked()["djqueue_consumer_heartbeat_age_seconds", beside.consumer.name] < 60
+            assert 0 <= self.asked()["djqueue_consumer_heartbeat_age_seconds", running.consumer.name] < 60
 
     @pytest.mark.backends("memory")
     def test_a_queue_that_cannot_be_asked_hides_no_other(self, backend, settings, monkeypatch):
         settings.QUEUES = backend.queues("default", "mail")
-        monkeypatch.setattr(queues["mail"], "stats", away)
+        monkeypatch.setattr(queues["mail"], "stats", unreachable)
         found = self.asked()
         assert (found["djqueue_queue_up", "default"], found["djqueue_queue_up", "mail"]) == (1, 0)
         assert ("djqueue_queue_oldest_seconds", "mail") not in found

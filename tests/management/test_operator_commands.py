@@ -103,7 +103,7 @@ def queue(backend, settings) -> BaseQueue:
 
 
 @pytest.fixture
-def toy(settings) -> BaseQueue:
+def toy_queue(settings) -> BaseQueue:
     settings.QUEUES = {"default": {"CLASS": MEMORY}, "toy": {"CLASS": TOY, "CONNECTION": {}, "STORE": MEMORY_STORE}}
     return queues["toy"]
 
@@ -137,8 +137,8 @@ def test_stats_are_a_table_for_people_of_all_queues_or_of_some(queue):
     assert "'mial'" in str(error) and str(error).count("mail") == 1 and error.returncode == 2
 
 
-def test_stats_say_what_a_four_method_queue_cannot_tell(toy):
-    fill(toy, "one")
+def test_stats_say_what_a_four_method_queue_cannot_tell(toy_queue):
+    fill(toy_queue, "one")
     line = run("queue_stats", "-q", "toy").splitlines()[1]
     assert line.split() == ["toy", "1", "-", "-", "0", "-", "-"]
     assert run_json("queue_stats", "-q", "toy")[0]["running"] is None
@@ -168,14 +168,14 @@ def test_stats_say_what_is_paused(queue):
     assert (mail["pause"]["by"], [one["name"] for one in mail["paused_commands"]]) == ("ann", [pay.name])
 
 
-def test_stats_say_at_least_where_counting_stopped(toy, monkeypatch):
+def test_stats_say_at_least_where_counting_stopped(toy_queue, monkeypatch):
     capped = QueueStats(ready=100_000, delayed=7, failed=100_000, done=200_000, capped=100_000)
     monkeypatch.setattr(MemoryQueue, "stats", lambda self: capped)
     line = run("queue_stats", "-q", "default").splitlines()[1]
     assert line.split()[-6:] == ["100,000+", "7", "-", "100,000+", "200,000", "-"]
 
 
-def test_stats_show_the_others_if_a_store_is_away(toy, monkeypatch):
+def test_stats_show_the_others_if_a_store_is_away(toy_queue, monkeypatch):
     def away(self):
         raise ConnectionError("nobody there")
 
@@ -186,12 +186,12 @@ def test_stats_show_the_others_if_a_store_is_away(toy, monkeypatch):
     assert out.getvalue().splitlines()[1].startswith("default")
 
 
-def test_stats_are_watched_until_ctrl_c(toy, monkeypatch):
+def test_stats_are_watched_until_ctrl_c(toy_queue, monkeypatch):
     waits = []
 
     def wait_for_work(seconds):
         waits.append(seconds)
-        fill(toy, str(len(waits)))
+        fill(toy_queue, str(len(waits)))
         if len(waits) == 3:
             raise KeyboardInterrupt
 
@@ -231,7 +231,7 @@ def watched(monkeypatch, backlog, out):
     return out.getvalue()
 
 
-def test_watching_shows_the_time_and_the_rates_since_the_last_look(toy, monkeypatch):
+def test_watching_shows_the_time_and_the_rates_since_the_last_look(toy_queue, monkeypatch):
     lines = watched(monkeypatch, BACKLOG, io.StringIO()).splitlines()
     assert lines[0].endswith(", every 2 s") and lines[0].count(":") == 2
     assert [line for line in lines if line.startswith(("queue", "default "))] == [
@@ -242,14 +242,14 @@ def test_watching_shows_the_time_and_the_rates_since_the_last_look(toy, monkeypa
     ]
 
 
-def test_a_screen_is_redrawn_in_place_and_left_as_it_was(toy, monkeypatch):
+def test_a_screen_is_redrawn_in_place_and_left_as_it_was(toy_queue, monkeypatch):
     text = watched(monkeypatch, BACKLOG, Screen())
     assert text.startswith("\x1b[2J\x1b[?25l\x1b[H") and text.endswith("\x1b[?25h\n")
     assert text.count("\x1b[2J") == 1, "it is not cleared again, as that flickers"
     assert text.count("\x1b[H") == 2
 
 
-def test_rates_are_unknown_where_counts_are(toy, monkeypatch):
+def test_rates_are_unknown_where_counts_are(toy_queue, monkeypatch):
     capped = [replace(one, ready=100_000, done=None, capped=100_000) for one in BACKLOG]
     lines = watched(monkeypatch, capped, io.StringIO()).splitlines()
     last = [line for line in lines if line.startswith("default ")][-1]
@@ -260,7 +260,7 @@ def test_rates_are_unknown_where_counts_are(toy, monkeypatch):
     ("args", "no_color", "is_painted"),
     [(["--force-color"], "", True), (["--force-color"], "1", True), ([], "", False), (["--no-color"], "", False)],
 )
-def test_what_failed_and_what_waits_long_stands_out(toy, monkeypatch, args, no_color, is_painted):
+def test_what_failed_and_what_waits_long_stands_out(toy_queue, monkeypatch, args, no_color, is_painted):
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(MemoryQueue, "stats", lambda self: BACKLOG[1])
     line = run("queue_stats", "-q", "default", *args).splitlines()[1]
@@ -390,13 +390,13 @@ def test_an_unknown_id_is_an_error_after_the_others_are_done(queue, verb):
     ],
     ids=" ".join,
 )
-def test_ids_or_a_filter_or_all(toy, args):
+def test_ids_or_a_filter_or_all(toy_queue, args):
     error = failure("queue_errors", *args, "-q", "default")
     assert "--all" in str(error) and error.returncode == 2
     assert ("not both" in str(error)) == (len(args) > 1)
 
 
-def test_nothing_is_said_to_be_retried_beside_the_ids_that_are_not_there(toy):
+def test_nothing_is_said_to_be_retried_beside_the_ids_that_are_not_there(toy_queue):
     out = io.StringIO()
     assert "nope" in str(failure("queue_errors", "retry", "nope", "-q", "default", out=out))
     assert out.getvalue() == ""
@@ -415,11 +415,11 @@ def test_the_switches_of_django_may_stand_before_and_after_the_verb():
 
 
 @pytest.mark.parametrize("args", [["list"], ["show", "a"], ["retry", "--all"], ["delete", "a"]])
-def test_a_four_method_queue_says_that_it_cannot(toy, args):
+def test_a_four_method_queue_says_that_it_cannot(toy_queue, args):
     assert "'toy' (ToyQueue)" in str(failure("queue_errors", *args, "-q", "toy"))
 
 
-def test_a_four_method_queue_is_left_out_among_others(toy):
+def test_a_four_method_queue_is_left_out_among_others(toy_queue):
     kill(queues["default"], "a")
     out, err = io.StringIO(), io.StringIO()
     call_command("queue_errors", "list", stdout=out, stderr=err)
@@ -532,12 +532,12 @@ def test_an_age_is_that_of_the_death(queue, monkeypatch):
 
 
 @pytest.mark.parametrize("args", [["--older", "7"], ["--newer", "soon"], ["--older", "-1d"], ["--older", "1.5h"]])
-def test_an_age_has_a_unit(toy, args):
+def test_an_age_has_a_unit(toy_queue, args):
     assert args[1] in str(failure("queue_errors", "list", f"{args[0]}={args[1]}"))
 
 
 @pytest.mark.parametrize("filter", ["--command", "--exception", "--reason"])
-def test_an_empty_text_picks_nothing_by_accident(toy, filter):
+def test_an_empty_text_picks_nothing_by_accident(toy_queue, filter):
     kill(queues["default"], "a")
     assert "empty" in str(failure("queue_errors", "delete", filter, ""))
     with pytest.raises(CommandError, match="--all"):
@@ -600,7 +600,7 @@ def test_errors_are_exported_as_lines_of_json_with_their_bodies_on_demand_only(q
     assert base64.b64decode(whole["body"]) == NOT_DECODABLE
 
 
-def test_errors_are_exported_to_a_new_file_that_only_its_owner_can_read(toy, tmp_path):
+def test_errors_are_exported_to_a_new_file_that_only_its_owner_can_read(toy_queue, tmp_path):
     kill(queues["default"], "a", "b")
     path = tmp_path / "errors.jsonl"
     assert run("queue_errors", "export", "-q", "default", "-o", str(path)) == "2 exported\n"
@@ -656,7 +656,7 @@ def test_df25_an_error_is_replayed_by_its_id_with_its_attempts_afresh(queue):
     ],
     ids=["none", "text", "old", "strange", "more"],
 )
-def test_notes_of_others_are_shown(toy, note, shown):
+def test_notes_of_others_are_shown(toy_queue, note, shown):
     queue = queues["default"]
     fill(queue, "a")
     [lease] = queue.claim(1)

@@ -54,14 +54,13 @@ class TestWork:
         assert site.consumer("--limit", "4", "-t", "3").wait() == 0
         assert (len(written(site)), len(queues["default"])) == (4, 2)
 
-    def test_threads_is_how_many_run_at_once(self, site, tmp_path):
-        gate = tmp_path / "gate"
-        hold.enqueue_many([(f"h{number}", str(gate)) for number in range(5)])
+    def test_threads_is_how_many_run_at_once(self, site, release_file):
+        hold.enqueue_many([(f"h{number}", str(release_file)) for number in range(5)])
         process = site.consumer("-t", "3", "--limit", "5")
         until(lambda: len(written(site)) == 3)
         process.wait_for("3 threads")
         assert queues["default"].stats().leased == 3
-        gate.touch()
+        release_file.touch()
         assert process.wait() == 0
 
     def test_a_failing_command_is_logged_with_its_traceback_and_does_no_harm(self, site):
@@ -88,13 +87,12 @@ class TestWork:
         assert (stats.ready + stats.delayed, stats.failed) == (1, 0)
 
     @pytest.mark.backends("sqlite", "redis")
-    def test_lease_says_how_soon_the_work_of_the_dead_is_given_to_others(self, site, tmp_path):
-        gate = tmp_path / "gate"
-        hold("h", str(gate))
+    def test_lease_says_how_soon_the_work_of_the_dead_is_given_to_others(self, site, release_file):
+        hold("h", str(release_file))
         first = site.consumer("--lease", "1", "-n")
         until(lambda: written(site) == ["h began"])
         first.kill9()
-        gate.touch()
+        release_file.touch()
         assert site.consumer("--limit", "1").wait() == 0
         assert written(site) == ["h began", "h began", "h ended"]
         assert queues["default"].stats().done == 1
@@ -134,30 +132,28 @@ class TestQueues:
 class TestStops:
     @EVERYWHERE
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-    def test_dj16_a_signal_lets_what_runs_end_and_starts_nothing_new(self, site, tmp_path, signum):
-        gate = tmp_path / "gate"
-        hold.enqueue_many([(f"h{number}", str(gate)) for number in range(3)])
+    def test_dj16_a_signal_lets_what_runs_end_and_starts_nothing_new(self, site, release_file, signum):
+        hold.enqueue_many([(f"h{number}", str(release_file)) for number in range(3)])
         process = site.consumer("-t", "1")
         until(lambda: written(site) == ["h0 began"])
         process.send(signum)
         process.wait_for("Stopping")
         note("not any more")
-        gate.touch()
+        release_file.touch()
         assert process.wait() == 0
         assert written(site) == ["h0 began", "h0 ended"]
         stats = queues["default"].stats()
         assert (stats.ready, stats.leased, stats.done) == (3, 0, 1)
 
     @EVERYWHERE
-    def test_sq11_a_batch_ends_and_its_handler_is_stopped(self, handling_site, tmp_path):
+    def test_sq11_a_batch_ends_and_its_handler_is_stopped(self, handling_site, release_file):
         """SQ-11: its shard is free at once, and nothing is run twice."""
-        gate = tmp_path / "gate"
-        handles = Handled.enqueue(*[str(gate)] * 3)
+        handles = Handled.enqueue(*[str(release_file)] * 3)
         process = handling_site.consumer("-t", "2")
         until(lambda: written(handling_site) == ["started", "2 began"])
         process.term()
         process.wait_for("Stopping")
-        gate.touch()
+        release_file.touch()
         assert process.wait() == 0
         assert written(handling_site) == ["started", "2 began", "2 ended", "stopped"]
         [left] = queues["default"].claim(5)
@@ -215,11 +211,10 @@ class TestStops:
         process.term()
         assert process.wait(10) == 0
 
-    def test_work_that_was_given_back_is_attempt_two(self, site, tmp_path):
-        gate = tmp_path / "gate"
+    def test_work_that_was_given_back_is_attempt_two(self, site, release_file):
         handle = note_attempt("try")
         queues["default"].release(queues["default"].claim(1))
-        gate.touch()
+        release_file.touch()
         assert site.consumer("--limit", "1").wait() == 0
         assert written(site) == ["try 2"]
         assert queues["default"].find(handle.id) is None

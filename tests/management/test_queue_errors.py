@@ -167,7 +167,7 @@ def test_short_ids_are_as_long_as_it_takes(queue):
 
 
 @pytest.fixture
-def of_a_day(queue, monkeypatch, settings):
+def failures_of_two_days(queue, monkeypatch, settings):
     """Messages that failed on two days, in a queue whose clock stands."""
     settings.TIME_ZONE = "Europe/Berlin"
     monkeypatch.setattr(words.time, "time", lambda: 1_750_000_100.0)
@@ -202,13 +202,13 @@ aaaa0004  dispatch_every_parcel_of_the_day  17:06:42             1  worker died:
 
 @MEMORY
 @pytest.mark.parametrize("width", LISTS)
-def test_the_list_is_as_wide_as_the_terminal(of_a_day, monkeypatch, width):
+def test_the_list_is_as_wide_as_the_terminal(failures_of_two_days, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     assert run("queue_errors", "list") == LISTS[width]
 
 
 @MEMORY
-def test_failures_are_counted_by_command_and_exception(of_a_day):
+def test_failures_are_counted_by_command_and_exception(failures_of_two_days):
     assert (
         run("queue_errors", "summary")
         == """\

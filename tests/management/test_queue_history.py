@@ -34,7 +34,7 @@ def queue(backend, settings):
 
 
 @pytest.fixture
-def ended(queue):
+def ended_messages(queue):
     """Messages of the default queue that ended one after the other."""
     for name, verdict in ENDS.items():
         end(queue, name, verdict)
@@ -62,7 +62,7 @@ def failure(*args):
     return str(caught.value)
 
 
-def test_the_newest_are_shown_first_with_all_that_is_known(queue, ended):
+def test_the_newest_are_shown_first_with_all_that_is_known(queue, ended_messages):
     assert found() == ["lost", "odd", "late", "paid"]
     one = json.loads(run("--json"))[0]
     assert set(one) == {"id", "queue", "consumer", *Ended._fields} - {"worker"}
@@ -80,7 +80,7 @@ def test_the_newest_are_shown_first_with_all_that_is_known(queue, ended):
     assert one["call"] is one["value"] is None
 
 
-def test_the_table_is_for_people(queue, ended):
+def test_the_table_is_for_people(queue, ended_messages):
     head, *lines = run().splitlines()
     assert head.split() == ["id", "queue", "command", "status", "ended", "ran", "attempts", "consumer", "error"]
     assert [line.split()[1:4] for line in lines[:2]] == [["default", "lost", "failed"], ["default", "odd", "discarded"]]
@@ -89,7 +89,7 @@ def test_the_table_is_for_people(queue, ended):
     assert "id-of-paid" in run("--full-ids")
 
 
-def test_filters(queue, ended):
+def test_filters(queue, ended_messages):
     assert found("--status", "failed", "--status", "done") == ["lost", "paid"]
     assert found("--command", "shop.commands.p*") == found("--command", "paid") == ["paid"]
     assert found("--command", "SHOP.*.P?ID") == found("--command", "Paid") == ["paid"]
@@ -104,7 +104,7 @@ def test_filters(queue, ended):
     assert run("-q", "mail") == "No message that has ended is remembered, or none matches.\n"
 
 
-def test_one_message_by_its_id_or_a_part_of_it(queue, ended):
+def test_one_message_by_its_id_or_a_part_of_it(queue, ended_messages):
     assert found("--id", "id-of-late") == found("--id", "late") == ["late"]
     assert found("--id", "id-of") == list(ENDS)[::-1]
     assert found("--id=-of-") == ["lost", "late", "paid"]  # as their last eight characters begin
@@ -114,7 +114,7 @@ def test_one_message_by_its_id_or_a_part_of_it(queue, ended):
     assert found("--id", "id-of-late", "--status", "done") == []
 
 
-def test_queues_are_listed_together_by_their_ends(queue, ended):
+def test_queues_are_listed_together_by_their_ends(queue, ended_messages):
     end(queues["mail"], "sent", Verdict(Outcome.DONE, seconds=3.0))
     end(queue, "last", Verdict(Outcome.DONE, seconds=5.0))
     assert found() == ["last", "sent", *list(ENDS)[::-1]]

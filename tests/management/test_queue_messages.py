@@ -12,12 +12,12 @@ from djqueue.exceptions import Fail
 from djqueue.operations import messages
 from djqueue.results import Result
 from tests.management.test_operator_commands import TOY, failure, run, run_json
-from tests.support.consumer import away, run_one
-from tests.support.notes import noted
+from tests.support.consumer import run_one, unreachable
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
 MEMORY = pytest.mark.backends("memory")
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command(describe=lambda order, **_: f"order {order}", sensitive=["address"], result_ttl=60)
@@ -220,10 +220,10 @@ def test_of_many_that_get_another_priority_each_gets_it(queue, monkeypatch):
 @MEMORY
 @pytest.mark.parametrize("name", ["queue_messages list", "queue_explain"])
 def test_what_can_be_asked_is_shown_though_a_store_is_away(ids, monkeypatch, name):
-    monkeypatch.setattr(queues["slow"], "now", away)
+    monkeypatch.setattr(queues["slow"], "now", unreachable)
     out = io.StringIO()
     error = str(failure(*name.split(), out=out))
-    assert error.startswith("Queue 'slow' (in the memory of this process) cannot be asked: the store is away")
+    assert error.startswith("Queue 'slow' (in the memory of this process) cannot be asked: the store is unreachable")
     assert out.getvalue()
 
 

@@ -6,10 +6,10 @@ from djqueue import crontab, operations, periodic_command, queue_command, schedu
 from djqueue.testing import run_due, virtual_time
 from tests.management.test_operator_commands import epoch, failure, run, run_json
 from tests.support.consumer import only, run_one
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @periodic_command(crontab(minute="0", hour="3"))

@@ -68,7 +68,7 @@ def queue(backend, settings):
 
 
 @pytest.fixture
-def failed(queue):
+def failed_id(queue):
     """The id of a message that has failed."""
     id = send_receipt.enqueue("ann@example.com", order=13, cc="bob").id
     run_one(queue)
@@ -83,8 +83,8 @@ def rehearsed(*args) -> tuple[str, str]:
     return out.getvalue(), str(caught.value)
 
 
-def test_it_says_what_the_message_did_and_undoes_it(queue, failed):
-    text, error = rehearsed(failed[-8:])
+def test_it_says_what_the_message_did_and_undoes_it(queue, failed_id):
+    text, error = rehearsed(failed_id[-8:])
     assert error == "It did not pass (failed): ConnectionError: the mail server does not answer."
     assert "call      send_receipt(address=***, order=13, cc='bob')\n" in text and "outcome   failed in " in text
     assert "  default  INSERT INTO " in text and "would mail  ann@example.com: Receipt\n" in text
@@ -93,7 +93,7 @@ def test_it_says_what_the_message_did_and_undoes_it(queue, failed):
     first, second, *_ = text[text.index("Traceback") :].splitlines()
     assert second.startswith(f'  File "{__file__}", line ')
     assert (Thing.objects.count(), len(mail.outbox), queue.stats().ready) == (0, 0, 0)
-    assert queue.failed.find(failed).entry.attempts == 1
+    assert queue.failed.find(failed_id).entry.attempts == 1
 
 
 def test_a_message_that_passes_stays_where_it_is(queue):
@@ -125,19 +125,19 @@ def test_async_commands_and_batches_are_undone_too(queue):
 
 
 @MEMORY
-def test_what_cannot_be_run_is_refused(queue, failed, settings):
+def test_what_cannot_be_run_is_refused(queue, failed_id, settings):
     id = double.enqueue(3).id
     queue.claim(1, owner="web-1:42:beef")
     assert f"{id} runs in web-1:42:beef" in str(failure("queue_errors", "rehearse", id))
     settings.SECRET_KEY = "another one" * 5
-    assert "cannot be run: bad signature" in rehearsed(failed)[1]
+    assert "cannot be run: bad signature" in rehearsed(failed_id)[1]
 
 
 @MEMORY
-def test_mail_by_mailers_is_held_back(failed, settings):
+def test_mail_by_mailers_is_held_back(failed_id, settings):
     if django.VERSION >= (6, 1):
         settings.MAILERS = {"default": {"BACKEND": "django.core.mail.backends.smtp.EmailBackend"}}
-    assert "would mail  ann@example.com: Receipt\n" in rehearsed(failed)[0]
+    assert "would mail  ann@example.com: Receipt\n" in rehearsed(failed_id)[0]
     assert mail.outbox == []
 
 
@@ -156,10 +156,10 @@ def test_what_is_sensitive_is_masked(queue):
 
 
 @MEMORY
-def test_an_exception_is_debugged_before_all_is_undone(failed, monkeypatch):
+def test_an_exception_is_debugged_before_all_is_undone(failed_id, monkeypatch):
     seen = []
     monkeypatch.setattr(
         "pdb.post_mortem", lambda trace: seen.append((trace.tb_frame.f_code.co_name, Thing.objects.count()))
     )
-    rehearsed(failed, "--pdb")
+    rehearsed(failed_id, "--pdb")
     assert (seen, Thing.objects.count()) == ([("send_receipt", 1)], 0)

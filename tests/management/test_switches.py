@@ -155,7 +155,7 @@ class TestRefusals:
         ids=lambda value: " ".join(value) if isinstance(value, list) else "",
     )
     @pytest.mark.backends("memory")
-    def test_dj14_bad_values(self, backend, settings, args, words, quiet):
+    def test_dj14_bad_values(self, backend, settings, args, words, restored_logger):
         settings.QUEUES = backend.queues()
         with pytest.raises(CommandError, match=words) as refused:
             call_command("queue_consumer", *args, stdout=StringIO())
@@ -169,7 +169,7 @@ class TestRefusals:
             parser.parse_args(["--processes", value])
 
     @pytest.fixture
-    def quiet(self):
+    def restored_logger(self):
         """The log of djqueue as it was."""
         logger = logging.getLogger("djqueue")
         before = logger.level, list(logger.handlers)

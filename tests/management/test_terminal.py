@@ -29,16 +29,15 @@ def terminal(site):
         one.__exit__()
 
 
-def test_each_event_is_a_line_that_fits_and_ctrl_c_says_what_it_waits_for(site, terminal, tmp_path):
-    gate = tmp_path / "gate"
+def test_each_event_is_a_line_that_fits_and_ctrl_c_says_what_it_waits_for(site, terminal, release_file):
     note("quick")
     lost = explode("out of paint")
-    hold("slow", str(gate))
+    hold("slow", str(release_file))
     consumer = terminal("-n")
     consumer.wait_for("▶ hold")
     consumer.interrupt()
     consumer.wait_for("Stopping: 1 running, up to 25 s more; Ctrl-C again hands it back")
-    gate.touch()
+    release_file.touch()
     assert consumer.wait() == 0
     assert consumer.lines[0].startswith("djqueue 0.")
     assert any(line.startswith("  queues") and "default" in line for line in consumer.lines)

@@ -13,12 +13,12 @@ from djqueue.messages.metadata import clear_metadata_producer_consumers
 from djqueue.policies.outcomes import Outcome
 from tests.support.backends import ON_SQS, WITH_SQS
 from tests.support.consumer import message_for, run_one, serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 from tests.support.processes import until
 
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 MEMORY_AND_SQS = pytest.mark.backends("memory", *ON_SQS)
-ran = noted([])
+ran = cleared_per_test([])
 tenant: contextvars.ContextVar = contextvars.ContextVar("tenant", default="nobody")
 
 
@@ -84,7 +84,7 @@ class Says(MetadataProducerConsumer):
 
 
 @pytest.fixture
-def carrier():
+def tenant_consumer():
     carrier = Tenant()
     register_metadata_producer_consumer(carrier)
     return carrier
@@ -93,25 +93,25 @@ def carrier():
 @pytest.mark.backends("memory")
 class TestTravel:
     @AND_SQS
-    def test_df23_it_reaches_the_consumer_of_the_same_namespace(self, queue, carrier):
+    def test_df23_it_reaches_the_consumer_of_the_same_namespace(self, queue, tenant_consumer):
         other = Says("other", {"b": [1, 2.5, None], "ü": ("tuple", b"bytes")})
         register_metadata_producer_consumer(other)
         contextvars.copy_context().run(lambda: (tenant.set("ann"), note()))
         run_one(queue)
-        assert (carrier.consumed, other.consumed) == (["ann"], [other.value])
+        assert (tenant_consumer.consumed, other.consumed) == (["ann"], [other.value])
         assert ran == [("ann", {"tenant": "ann", "other": other.value})]
         assert tenant.get() == "nobody"  # it ends with the run
 
     @AND_SQS
-    def test_df23_it_is_carried_through_retries(self, queue, carrier):
+    def test_df23_it_is_carried_through_retries(self, queue, tenant_consumer):
         contextvars.copy_context().run(lambda: (tenant.set("ann"), stumble()))
         outcomes = [run_one(queue).outcome for _ in range(3)]
         assert outcomes == [Outcome.RETRY, Outcome.RETRY, Outcome.DONE]
-        assert (carrier.consumed, carrier.produced) == (["ann"] * 3, 1)
+        assert (tenant_consumer.consumed, tenant_consumer.produced) == (["ann"] * 3, 1)
         assert ran == [("ann", {"tenant": "ann"})] * 3
 
     @pytest.mark.backends("memory", "sqlite")
-    def test_df23_in_a_consumer_sync_and_async_commands_see_it(self, queue, carrier):
+    def test_df23_in_a_consumer_sync_and_async_commands_see_it(self, queue, tenant_consumer):
         def call():
             tenant.set("ann")
             note.enqueue_many([()] * 3)
@@ -123,10 +123,10 @@ class TestTravel:
         assert ran == [("ann", {"tenant": "ann"})] * 6
 
     @MEMORY_AND_SQS
-    def test_df23_where_the_message_carries_none_it_is_none(self, queue, carrier):
+    def test_df23_where_the_message_carries_none_it_is_none(self, queue, tenant_consumer):
         queue.put([message_for(queue, note.name)])
         run_one(queue)
-        assert (carrier.consumed, ran) == ([None], [(None, {})])
+        assert (tenant_consumer.consumed, ran) == ([None], [(None, {})])
 
     def test_what_nobody_consumes_here_is_no_error(self, queue):
         register_metadata_producer_consumer(Says("theirs", 1))
@@ -135,13 +135,13 @@ class TestTravel:
         run_one(queue)
         assert ran == [("nobody", {"theirs": 1})]
 
-    def test_in_eager_mode_it_travels_too_and_leaves_the_producer_as_it_was(self, queue, carrier, settings):
+    def test_in_eager_mode_it_travels_too_and_leaves_the_producer_as_it_was(self, queue, tenant_consumer, settings):
         settings.QUEUE_ALWAYS_EAGER = True
         contextvars.copy_context().run(lambda: (tenant.set("ann"), note(), anote()))
         assert ran == [("ann", {"tenant": "ann"})] * 2
         assert tenant.get() == "nobody"
 
-    def test_async_producers_send_it_along(self, queue, carrier):
+    def test_async_producers_send_it_along(self, queue, tenant_consumer):
         async def call():
             tenant.set("ann")
             await note.aenqueue()
@@ -151,7 +151,7 @@ class TestTravel:
         assert ran == [("ann", {"tenant": "ann"})]
 
     @pytest.mark.backends("memory", database=True)
-    def test_it_is_that_of_the_call_and_not_of_the_commit(self, queue, carrier):
+    def test_it_is_that_of_the_call_and_not_of_the_commit(self, queue, tenant_consumer):
         def call():
             with transaction.atomic():
                 tenant.set("ann")
@@ -160,13 +160,13 @@ class TestTravel:
 
         contextvars.copy_context().run(call)
         run_one(queue)
-        assert carrier.consumed == ["ann"]
+        assert tenant_consumer.consumed == ["ann"]
 
     @pytest.mark.parametrize("serializer", ["pickle", "json"])
-    def test_whichever_codec_the_arguments_have(self, queue, carrier, serializer):
+    def test_whichever_codec_the_arguments_have(self, queue, tenant_consumer, serializer):
         note.using(serializer=serializer)(1)
         run_one(queue)
-        assert carrier.consumed == ["nobody"]
+        assert tenant_consumer.consumed == ["nobody"]
 
     def test_what_is_changed_later_does_not_count(self, queue):
         carrier = Says("list", [1])
@@ -224,7 +224,7 @@ class TestFailures:
 
 @pytest.mark.backends("memory")
 class TestRegistering:
-    def test_df23_a_namespace_is_taken_once(self, queue, carrier):
+    def test_df23_a_namespace_is_taken_once(self, queue, tenant_consumer):
         with pytest.raises(ValueError, match="The NAMESPACE 'tenant' is taken by Tenant"):
             register_metadata_producer_consumer(Tenant())
         with pytest.raises(ValueError, match="is taken"):
@@ -270,7 +270,7 @@ class TestRegistering:
         run_one(queue)
         assert ran == [("nobody", {"silent": None})]
 
-    def test_those_of_one_queue_can_be_cleared(self, queue, carrier):
+    def test_those_of_one_queue_can_be_cleared(self, queue, tenant_consumer):
         register_metadata_producer_consumer(Says("here", 1), "default")
         register_metadata_producer_consumer(Says("there", 1), "mail")
         clear_metadata_producer_consumers("default")
@@ -279,9 +279,9 @@ class TestRegistering:
         run_one(queue)
         assert ran == [("nobody", {"tenant": "nobody", "here": 2})]
 
-    def test_a_skipped_call_has_asked_too_as_it_was_ready_to_go(self, queue, carrier):
+    def test_a_skipped_call_has_asked_too_as_it_was_ready_to_go(self, queue, tenant_consumer):
         refresh(), refresh(), refresh()
-        assert carrier.produced == 3
+        assert tenant_consumer.produced == 3
 
 
 def errors(caplog):

@@ -12,14 +12,14 @@ from djqueue.operations.acting import ACTIONS, NAMED, OF_FAILED, OF_MESSAGES, PA
 from djqueue.operations.actions import record
 from djqueue.operations.targets import Done, Target
 from djqueue.running.consumers import QUIET
-from tests.dashboard.calls import book, failed, heartbeat, send_receipt
+from tests.dashboard.calls import failed, heartbeat, send_receipt, transfer
 from tests.dashboard.conftest import ROOT, log_in
 from tests.dashboard.test_actions import ACT, form_in
 from tests.management.test_operator_commands import run
 from tests.support.consumer import run_one
 
 pytestmark = pytest.mark.backends("sqlite", database=True)
-LANE, ALIVE, DEAD = f"{book.name}:acc-1", "web-1:42:beef", "web-2:43:dead"
+LANE, ALIVE, DEAD = f"{transfer.name}:acc-1", "web-1:42:beef", "web-2:43:dead"
 IN_TERMINAL_ALONE = {"retry": "queue_errors names 'requeue' so", "delete": "queue_errors names 'remove' so"}
 LISTS = {"consumer": "queue_consumers", "lane": "queue_lanes", "schedule": "queue_schedules"}
 """The commands that list things of a kind; their switches are the actions on these."""
@@ -45,8 +45,8 @@ def queue(backend, settings):
 
 
 @pytest.fixture
-def boss(queue, db):
-    return log_in(superuser=True, name="boss")
+def superuser(queue, db):
+    return log_in(superuser=True, name="superuser")
 
 
 def test_each_action_has_a_permission_a_help_and_a_question_or_a_reason_for_none():
@@ -75,7 +75,7 @@ def prepare(action: NamedAction, queue) -> None:
     if "purge" in action.name:
         failed(1), send_receipt.enqueue("ann@example.com", 2)
     if action.kind == "lane":
-        book.enqueue_many([("acc-1",), ("acc-1",)])
+        transfer.enqueue_many([("acc-1",), ("acc-1",)])
         queue.resume_lane(LANE) if action.verb == "pause" else queue.pause_lane(LANE, "an audit")
     if action.kind == "consumer":
         heartbeat(queue, DEAD, 60.0), heartbeat(queue, ALIVE)
@@ -92,7 +92,7 @@ def plain(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_terminal_and_page_ask_do_say_and_record_the_same(name, queue, boss, monkeypatch):
+def test_terminal_and_page_ask_do_say_and_record_the_same(name, queue, superuser, monkeypatch):
     action, asked = NAMED[name], []
     target = DEAD if name == "forget" else NAMES[action.kind]
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "yes")
@@ -100,41 +100,41 @@ def test_terminal_and_page_ask_do_say_and_record_the_same(name, queue, boss, mon
     said = plain(run(*LINES.get(name, (LISTS.get(action.kind), f"--{action.switch}", target)), *in_queue(action)))
     prepare(action, queue)
     form = {"action": name, "name": target, "queue": "default" if action.kind == "lane" else ""}
-    answer = boss.post(ACT, form)
+    answer = superuser.post(ACT, form)
     if action.asks:
         [question] = re.findall("<p><strong>(.*?)</strong></p>", answer.content.decode())
         assert [one.partition(" Type 'yes'")[0] for one in map(plain, asked)] in ([], [plain(unescape(question))])
-        answer = boss.post(ACT, form_in(answer))
+        answer = superuser.post(ACT, form_in(answer))
     assert answer.status_code == 302 and bool(asked) == (TERMINAL in action.asks)
-    text = boss.get(f"{ROOT}history/").content.decode()
+    text = superuser.get(f"{ROOT}history/").content.decode()
     assert plain(unescape(re.findall(r'<li class="success">(.*?)</li>', text)[0])) == said
     page, terminal, *_ = (one for one in operations.actions() if one.action == action.verb)
-    assert (page.what, page.count, page.by) == (terminal.what, terminal.count, "boss") or name == "skip_lane"
+    assert (page.what, page.count, page.by) == (terminal.what, terminal.count, "superuser") or name == "skip_lane"
 
 
 def in_queue(action: NamedAction) -> list[str]:
     return ["-q", "default"] if action.kind == "lane" else []
 
 
-def test_each_action_has_a_button(queue, boss):
-    ids = {"failed": failed(1), "done": book.enqueue("acc-0").id}
+def test_each_action_has_a_button(queue, superuser):
+    ids = {"failed": failed(1), "done": transfer.enqueue("acc-0").id}
     run_one(queue)
     send_receipt.enqueue("ann@example.com", 2), send_receipt.using(delay=600).enqueue("ann@example.com", 4)
-    book.enqueue_many([("acc-1",), ("acc-2",)])
+    transfer.enqueue_many([("acc-1",), ("acc-2",)])
     queue.pause_lane(LANE, "an audit")
     heartbeat(queue, ALIVE), heartbeat(queue, "web-3:44:cafe", state=QUIET), heartbeat(queue, DEAD, 60.0)
     for name in ("hourly", "nightly"):
         schedules.add(name, send_receipt, args=("ann@example.com", 2), every=3600)
-    for kind, name in (("queue", "other"), ("command", book.name), ("schedule", "nightly")):
+    for kind, name in (("queue", "other"), ("command", transfer.name), ("schedule", "nightly")):
         operations.pause(kind, name)
     pages = ["queues/", "messages/", "consumers/", "lanes/", "schedules/", "commands/", f"message/?id={ids['done']}"]
-    text = "".join(boss.get(ROOT + page).content.decode() for page in pages)
+    text = "".join(superuser.get(ROOT + page).content.decode() for page in pages)
     form = re.findall(r'name="action" value="([^"]+)"|<option value="([^"]+)">', text)
     assert {*ACTIONS} <= {one or other for one, other in form}
     assert not {*IN_TERMINAL_ALONE} & {one or other for one, other in form}
 
 
-def test_a_new_action_needs_no_more_than_its_place_in_the_list(queue, boss, monkeypatch):
+def test_a_new_action_needs_no_more_than_its_place_in_the_list(queue, superuser, monkeypatch):
     def do(target: Target) -> Done:
         record(queue, "count", f"lane {target.name}", 1, target.by)
         return Done(f"The lane {target.name} has {queue.lane(target.name).waiting} message")
@@ -144,13 +144,13 @@ def test_a_new_action_needs_no_more_than_its_place_in_the_list(queue, boss, monk
     action = NamedAction(name="count_lane", kind="lane", do=do, queue_of=lambda row: row.queue, **words, **question)
     for table in (NAMED, ACTIONS):
         monkeypatch.setitem(table, action.name, action)
-    book.enqueue("acc-1")
-    assert "Count…" in boss.get(f"{ROOT}lanes/").content.decode()
+    transfer.enqueue("acc-1")
+    assert "Count…" in superuser.get(f"{ROOT}lanes/").content.decode()
     form = {"action": action.name, "name": LANE, "queue": "default"}
-    answer = boss.post(ACT, form)
+    answer = superuser.post(ACT, form)
     assert f"Count {LANE}?" in answer.content.decode()
-    assert boss.post(ACT, form_in(answer)).status_code == 302
-    assert f"The lane {LANE} has 1 message." in boss.get(f"{ROOT}lanes/").content.decode()
+    assert superuser.post(ACT, form_in(answer)).status_code == 302
+    assert f"The lane {LANE} has 1 message." in superuser.get(f"{ROOT}lanes/").content.decode()
     assert log_in("view_dashboard", "pause").post(ACT, form).status_code == 403
     assert run("queue_lanes", "--count", LANE, "--no-input") == f"The lane {LANE} has 1 message.\n"
     assert [one.action for one in operations.actions()] == ["count", "count"]

@@ -14,7 +14,7 @@ from djqueue.operations.health import CRITICAL, WARNING
 from djqueue.running import consumers
 from djqueue.running.consumers import ConsumerRecord, Running
 from tests.app.commands import note
-from tests.support.consumer import away
+from tests.support.consumer import unreachable
 
 SHARED = pytest.mark.backends("sqlite", "redis")
 
@@ -112,14 +112,14 @@ def test_a_store_that_is_away_keeps_no_order_from_a_consumer_of_another(backend,
         "mail": {"CLASS": "djqueue.backends.memory.MemoryQueue", "CONNECTION": {}}
     }
     consumer(queues["default"])
-    monkeypatch.setattr(queues["mail"].store.shared, "get", away)
+    monkeypatch.setattr(queues["mail"].store.shared, "get", unreachable)
     [one] = operations.consumers(["default"])
     assert operations.quiet(one.name) == one.name
     with pytest.raises(ConnectionError):
         operations.consumers()
     with pytest.raises(ConnectionError):
         operations.quiet("not there, as far as is known")
-    monkeypatch.setattr(queues["mail"].store.shared, "swap_many", away)
+    monkeypatch.setattr(queues["mail"].store.shared, "swap_many", unreachable)
     with pytest.raises(ConnectionError):
         operations.pause("command", charge.name)
     assert operations.actions(["default"], limit=1)[0].action == "pause", "it is paused in the other store"
@@ -152,10 +152,10 @@ def test_the_rate_of_errors_of_the_last_minutes_is_limited_if_that_is_asked_for(
 
 @SHARED
 def test_a_store_that_cannot_be_asked_is_critical_and_the_others_are_looked_at(queue, monkeypatch):
-    monkeypatch.setattr(queue, "stats", away)
+    monkeypatch.setattr(queue, "stats", unreachable)
     found = operations.health()
     assert [(one.level, one.queue, one.kind) for one in found[:1]] == [(CRITICAL, "default", "store")]
-    assert "the store is away" in found[0].text
+    assert "the store is unreachable" in found[0].text
     assert (CRITICAL, "mail", "consumers") in problems()
 
 

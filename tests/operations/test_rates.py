@@ -39,7 +39,7 @@ def _this_command(monkeypatch):
 
 
 @pytest.fixture
-def time(queue, monkeypatch):
+def store_clock(queue, monkeypatch):
     """The time by the clock of the store."""
     time = Clock(BEGIN)
     monkeypatch.setattr(type(queue.store), "now", lambda store: time.now)
@@ -85,8 +85,8 @@ def shown(period="hour"):
 
 
 @EVERYWHERE
-def test_consumers_add_up_and_those_that_left_still_count(queue, time):
-    one, other = Served(time, queue), Served(time, queue)
+def test_consumers_add_up_and_those_that_left_still_count(queue, store_clock):
+    one, other = Served(store_clock, queue), Served(store_clock, queue)
     one.count(done=3, failed=1)
     other.count(done=2, retried=1, discarded=1)
     for served in (one, other, one):
@@ -96,7 +96,7 @@ def test_consumers_add_up_and_those_that_left_still_count(queue, time):
     one.channel.end()
     other.count(done=100)
     other.beat(60)
-    third = Served(time, queue)
+    third = Served(store_clock, queue)
     third.count(done=1000)
     third.beat(0)
     third.beat(1)
@@ -109,9 +109,9 @@ def test_consumers_add_up_and_those_that_left_still_count(queue, time):
 
 
 @MEMORY
-def test_one_that_takes_the_slot_of_another_adds_to_what_is_there(queue, time):
+def test_one_that_takes_the_slot_of_another_adds_to_what_is_there(queue, store_clock):
     for number in range(3):
-        served = Served(time, queue)
+        served = Served(store_clock, queue)
         served.count(done=10**number)
         served.channel.tick()
         served.beat(1)
@@ -122,13 +122,13 @@ def test_one_that_takes_the_slot_of_another_adds_to_what_is_there(queue, time):
 
 
 @MEMORY
-def test_one_that_stood_still_leaves_its_slot_to_the_one_that_took_it(queue, time):
-    still = Served(time, queue)
+def test_one_that_stood_still_leaves_its_slot_to_the_one_that_took_it(queue, store_clock):
+    still = Served(store_clock, queue)
     still.count(done=1)
     still.channel.tick()
     still.beat(1)
-    time.now += 61
-    other = Served(time, queue)
+    store_clock.now += 61
+    other = Served(store_clock, queue)
     other.count(done=10)
     other.channel.tick()
     other.beat(1)
@@ -140,15 +140,15 @@ def test_one_that_stood_still_leaves_its_slot_to_the_one_that_took_it(queue, tim
 
 
 @MEMORY
-def test_a_clock_that_is_set_back_over_the_end_of_a_minute_loses_nothing(queue, time):
-    served = Served(time, queue)
+def test_a_clock_that_is_set_back_over_the_end_of_a_minute_loses_nothing(queue, store_clock):
+    served = Served(store_clock, queue)
     recorder = served.channel._rates
     for seconds in (1, 58, 61, 59, 62):
         served.count(done=1)
         recorder.gather(BEGIN + seconds)
         queue.store.shared.put_many(recorder.facts())
         recorder.written()
-    time.now += 62
+    store_clock.now += 62
     assert shown() == {0: (3, 0, 0), 60: (2, 0, 0)}
 
 
@@ -167,8 +167,8 @@ def test_consumers_that_end_at_once_count(queue):
 
 
 @MEMORY
-def test_quantiles_are_interpolated_within_the_classes_of_durations(queue, time):
-    served = Served(time, queue)
+def test_quantiles_are_interpolated_within_the_classes_of_durations(queue, store_clock):
+    served = Served(store_clock, queue)
     served.count(seconds=0.07, done=80)  # between 50 and 100 ms
     served.count(seconds=4000.0, done=20)
     served.channel.end()
@@ -178,8 +178,8 @@ def test_quantiles_are_interpolated_within_the_classes_of_durations(queue, time)
 
 
 @MEMORY
-def test_what_others_wrote_into_the_facts_harms_nothing(queue, time):
-    served = Served(time, queue)
+def test_what_others_wrote_into_the_facts_harms_nothing(queue, store_clock):
+    served = Served(store_clock, queue)
     served.count(done=1)
     served.channel.end()
     store = queue.store.shared
@@ -199,31 +199,31 @@ def test_a_period_has_a_name_of_these(queue):
 
 
 @EVERYWHERE
-def test_what_came_in_and_the_time_to_drain_are_told_by_samples_of_the_queue(queue, time):
+def test_what_came_in_and_the_time_to_drain_are_told_by_samples_of_the_queue(queue, store_clock):
     one, other = Sampler(), Sampler()
     queue.put([Entry(b"", new_id()) for _ in range(4)])
     for sampler in (one, other, one):
-        sampler.look(queue, time.now)
+        sampler.look(queue, store_clock.now)
     assert operations.time_to_drain("default") is None, "one look tells nothing"
-    time.now += 60
+    store_clock.now += 60
     queue.complete(queue.claim(3))
     queue.put([Entry(b"", new_id())])
-    other.look(queue, time.now)
-    one.look(queue, time.now)
+    other.look(queue, store_clock.now)
+    one.look(queue, store_clock.now)
     [rates] = operations.queue_rates()
     assert [(int(p.start - BEGIN), p.ready, p.enqueued) for p in rates.points[-2:]] == [(0, 4, 1), (60, 2, None)]
     assert (rates.enqueued, rates.time_to_drain) == (1.0, 60.0), "two of four went in a minute"
-    time.now += 15
+    store_clock.now += 15
     assert operations.time_to_drain("default") == 45.0
     assert operations.queue_rates(period="day")[0].points[-1].ready == 4
-    time.now += 45
+    store_clock.now += 45
     queue.put([Entry(b"", new_id())])
-    one.look(queue, time.now)
+    one.look(queue, store_clock.now)
     queue.complete(queue.claim(9))
-    time.now += 60
-    one.look(queue, time.now)
+    store_clock.now += 60
+    one.look(queue, store_clock.now)
     assert operations.time_to_drain("default") == 0.0
-    time.now += 3600
+    store_clock.now += 3600
     assert operations.time_to_drain("default") is None
 
 

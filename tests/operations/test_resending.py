@@ -3,8 +3,8 @@
 import pytest
 
 from djqueue import operations, queues
-from tests.dashboard.calls import book, send_receipt
 from tests.dashboard.calls import failed as fail
+from tests.dashboard.calls import send_receipt, transfer
 from tests.dashboard.conftest import ROOT, log_in
 from tests.dashboard.test_actions import ACT, post
 from tests.management.test_operator_commands import failure, run
@@ -34,27 +34,27 @@ def test_what_has_failed_is_sent_again_and_stays(queue):
 
 
 def test_what_is_done_is_sent_again_as_far_as_the_history_has_its_arguments(queue, settings):
-    booked, hidden = book.enqueue("acc-1").id, send_receipt.enqueue("ann@example.com", 2).id
+    transferred, hidden = transfer.enqueue("acc-1").id, send_receipt.enqueue("ann@example.com", 2).id
     run_one(queue), run_one(queue)
-    assert run("queue_messages", "send-copy", booked) == "1 message sent again.\n"
+    assert run("queue_messages", "send-copy", transferred) == "1 message sent again.\n"
     run_one(queue)
     assert "masked or cut" in str(failure("queue_messages", "send-copy", hidden))
     settings.QUEUE_HISTORY = {"arguments": False}
-    bare = book.enqueue("acc-2").id
+    bare = transfer.enqueue("acc-2").id
     run_one(queue)
     assert "the history keeps no arguments of it" in str(failure("queue_messages", "send-copy", bare))
     assert waiting(queue) == []
 
 
 def test_the_button_asks_and_needs_its_permission(queue, db):
-    id = book.enqueue("acc-1").id
+    id = transfer.enqueue("acc-1").id
     run_one(queue)
-    boss, viewer = log_in(superuser=True, name="boss"), log_in("view_dashboard", "retry")
+    superuser, viewer = log_in(superuser=True, name="superuser"), log_in("view_dashboard", "retry")
     page = {"id": id, "queue": "default"}
-    assert ">Send a copy<" in boss.get(f"{ROOT}message/", page).content.decode()
+    assert ">Send a copy<" in superuser.get(f"{ROOT}message/", page).content.decode()
     assert ">Send a copy<" not in viewer.get(f"{ROOT}message/", page).content.decode()
     form = {"action": "send-copy", "message": f'["default", "{id}"]'}
-    assert "Send a copy of 1 message, as new messages?" in boss.post(ACT, form).content.decode()
+    assert "Send a copy of 1 message, as new messages?" in superuser.post(ACT, form).content.decode()
     assert viewer.post(ACT, form).status_code == 403
-    assert post(boss, **form) == "1 message sent again."
-    assert waiting(queue) == ["book"]
+    assert post(superuser, **form) == "1 message sent again."
+    assert waiting(queue) == ["transfer"]

@@ -18,7 +18,7 @@ from djqueue.running.context import open_entry
 from djqueue.running.executor import policy_of
 from tests.support.backends import ACROSS, ON_SQS
 from tests.support.consumer import claim_one, run_one
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 EVERY = pytest.mark.backends(*ACROSS)
 AND_SQS = pytest.mark.backends(*ACROSS, *ON_SQS)
@@ -60,7 +60,7 @@ def shard_of(*args, **kwargs):
     raise NotImplementedError
 
 
-asked = noted([])
+asked = cleared_per_test([])
 
 
 def ask_delay():

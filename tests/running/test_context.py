@@ -13,10 +13,10 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.running.executor import execute
 from djqueue.testing import eventually
 from tests.app.models import Thing
-from tests.support.consumer import claim_one, exit_code, heard, run_one, serving
-from tests.support.notes import noted
+from tests.support.consumer import claim_one, exit_code, recorded_signals, run_one, serving
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command
@@ -107,20 +107,20 @@ class TestSurroundings:
     @pytest.mark.backends("sqlite", "postgres", "mariadb", database=True)
     def test_async_commands_use_the_orm(self, queue):
         handles = [make_thing(name) for name in "ab"]
-        with serving(threads=1, limit=2) as consumer, heard("completed") as told:
+        with serving(threads=1, limit=2) as consumer, recorded_signals("completed") as told:
             assert consumer.code() == 0
         assert [(about["id"], about["value"]) for _, about in told] == [(handles[0].id, "a"), (handles[1].id, "b")]
         assert sorted(thing.name for thing in Thing.objects.all()) == ["a", "b"]
 
 
 @pytest.fixture
-def followed():
+def known_connections():
     """Connections are known, as in a process that has a consumer: those that were open before are opened anew."""
     follow_connections()
     connections.close_all()
 
 
-@pytest.mark.usefixtures("followed")
+@pytest.mark.usefixtures("known_connections")
 @pytest.mark.backends("sqlite", "postgres")
 def test_a_transaction_that_was_begun_by_hand_does_not_keep_its_locks(queue, monkeypatch):
     used = connections[queue.database]
@@ -133,7 +133,7 @@ def test_a_transaction_that_was_begun_by_hand_does_not_keep_its_locks(queue, mon
     assert used.connection is not None
 
 
-@pytest.mark.usefixtures("followed")
+@pytest.mark.usefixtures("known_connections")
 @pytest.mark.backends("memory", database=True)
 class TestConnections:
     """The database connections of a worker are looked after as Django does for a request."""
@@ -170,7 +170,7 @@ class TestConnections:
         monkeypatch.setattr("django.db.models.query.QuerySet.get", _database_is_away)
         assert execute(queue, lease).outcome is Outcome.POSTPONED
         queue.release([lease])
-        with serving(threads=1) as consumer, heard("released") as told:
+        with serving(threads=1) as consumer, recorded_signals("released") as told:
             eventually(lambda: told)
             assert consumer.end() == 0
         assert "database is away" in told[0][1]["reason"]

@@ -17,10 +17,10 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.registry import registry
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
-from tests.support.consumer import claim_one, heard, message_for, run_one
-from tests.support.notes import noted
+from tests.support.consumer import claim_one, message_for, recorded_signals, run_one
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command
@@ -68,7 +68,7 @@ def put(queue, entry):
 class TestVerdicts:
     def test_done(self, queue):
         handle = double(4)
-        with heard("started", "completed", "failed", "released") as told:
+        with recorded_signals("started", "completed", "failed", "released") as told:
             verdict = run_one(queue)
         assert (verdict.outcome, verdict.value, verdict.exception) == (Outcome.DONE, 8, None)
         assert verdict.seconds >= 0
@@ -89,7 +89,7 @@ class TestVerdicts:
     )
     def test_dj17_what_a_command_raises_sends_its_message_to_the_failed_queue(self, queue, command, error):
         handle = command()
-        with heard("started", "completed", "failed") as told:
+        with recorded_signals("started", "completed", "failed") as told:
             verdict = run_one(queue)
         assert verdict.outcome is Outcome.FAILED
         assert isinstance(verdict.exception, error)
@@ -214,7 +214,7 @@ class TestUnknown:
     def test_dj18_it_goes_back_as_if_it_had_not_been_claimed(self, queue):
         id = put(queue, message_for(queue, "no.such.command", 1))
         called = queue.now()
-        with heard("started", "released", "failed") as told:
+        with recorded_signals("started", "released", "failed") as told:
             run_one(queue)
         assert [(name, about["id"]) for name, about in told] == [("released", id)]
         record = queue.find(id)
@@ -270,7 +270,7 @@ def test_what_was_lost_too_often_is_not_started_again(queue, command, most):
     assert run_one(queue).outcome is Outcome.DONE
     id = put(queue, replace(message_for(queue, command.name), lost=most))
     ran.clear()
-    with heard("started", "failed") as told:
+    with recorded_signals("started", "failed") as told:
         verdict = run_one(queue)
     assert verdict.reason == f"worker died: {most} attempts never reported"
     assert (ran, [name for name, _ in told]) == ([], ["failed"])

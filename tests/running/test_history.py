@@ -14,7 +14,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.executor import serve
 from djqueue.running.history import Ended, ended_of, read, record_of
 from djqueue.testing import eventually
-from tests.support.consumer import claim_one, exit_code, heard, run_one, serving
+from tests.support.consumer import claim_one, exit_code, recorded_signals, run_one, serving
 
 BACKENDS = pytest.mark.backends("memory", "redis")
 MEMORY = pytest.mark.backends("memory")
@@ -73,7 +73,7 @@ class TestAConsumer:
     def test_that_is_watched_leaves_the_same(self, queue):
         """Whoever listens to ``completed`` is told by the settler, not by the fetcher."""
         handles = [act(str(number)) for number in range(20)]
-        with heard("completed") as told:
+        with recorded_signals("completed") as told:
             assert exit_code(threads=2, drain=True) == 0
         assert len(told) == 20
         assert {one.status for one in ends(queue, *handles)} == {"done"}

@@ -8,9 +8,9 @@ import pytest
 from djqueue.decorators import queue_command
 from djqueue.exceptions import EncodeError
 from djqueue.running.context import current_message
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command

@@ -51,7 +51,7 @@ def do_many(numbers):
 
 
 @pytest.fixture
-def log(caplog):
+def report_records(caplog):
     caplog.set_level(logging.INFO, "djqueue")
     return lambda: [one for one in caplog.records if one.name == "djqueue.running.reporting"]
 
@@ -72,20 +72,20 @@ def frames(trace):
 
 
 class TestOne:
-    def test_what_is_done_says_what_it_was_about(self, queue, log):
+    def test_what_is_done_says_what_it_was_about(self, queue, report_records):
         handle = do(None)
         run_one(queue)
-        [record] = log()
+        [record] = report_records()
         assert (record.levelname, record.event, record.description) == ("INFO", "done", "about None")
         assert (record.message_id, record.command, record.queue, record.attempt) == (handle.id, do.name, "default", 1)
         assert 0 < record.duration < 10 and not hasattr(record, "reason")
         assert record.getMessage().startswith(f"{do.name} (about None) done (message {handle.id}, attempt 1, 0.0")
 
     @pytest.mark.parametrize("command", [do, do_async])
-    def test_the_traceback_of_a_failure_begins_at_the_command(self, queue, log, command):
+    def test_the_traceback_of_a_failure_begins_at_the_command(self, queue, report_records, command):
         handle = command("paint")
         run_one(queue)
-        [record] = log()
+        [record] = report_records()
         assert (record.event, record.reason) == ("failed", "ValueError: paint")
         error = record.exc_info[1]
         assert frames(record.exc_info[2]) == frames(error.__traceback__) == [command.__name__, "complain"]
@@ -94,19 +94,19 @@ class TestOne:
         assert "in complain" in kept["traceback"]
         assert "djqueue/" not in kept["traceback"].replace("/tests/", "")
 
-    def test_with_all_that_there_is_it_has_every_frame(self, queue, log, caplog):
+    def test_with_all_that_there_is_it_has_every_frame(self, queue, report_records, caplog):
         caplog.set_level(logging.DEBUG, "djqueue")
         handle = do("paint")
         run_one(queue)
-        started, failed = log()
+        started, failed = report_records()
         assert (started.event, started.levelname, started.description) == ("started", "DEBUG", "about paint")
         assert frames(failed.exc_info[2])[0] == "attempt"
         assert "running/executor.py" in errors_of(queue.failed.find(handle.id).entry.errors)[0]["traceback"]
 
-    def test_a_retry_is_one_line(self, queue, log):
+    def test_a_retry_is_one_line(self, queue, report_records):
         do(ConnectionError("refused\nat once"))
         run_one(queue)
-        [record] = log()
+        [record] = report_records()
         assert (record.levelname, record.event, record.delay) == ("WARNING", "retried", 6.0)
         assert (record.reason, record.exc_info) == ("ConnectionError: refused at once", None)
         assert " is retried: ConnectionError: refused at once (" in record.getMessage()
@@ -116,25 +116,25 @@ class TestOne:
         ("raised", "event"),
         [(Fail("no such"), "failed"), (Discard("no such"), "discarded"), (Retry(reason="no such"), "retried")],
     )
-    def test_what_a_command_says_in_words_has_no_traceback(self, queue, log, raised, event):
+    def test_what_a_command_says_in_words_has_no_traceback(self, queue, report_records, raised, event):
         do(raised)
         run_one(queue)
-        [record] = log()
+        [record] = report_records()
         assert (record.event, record.reason, record.exc_info) == (event, "no such", None)
 
-    def test_what_cannot_be_verified_has_none_either(self, queue, log):
+    def test_what_cannot_be_verified_has_none_either(self, queue, report_records):
         queue.put([Entry(b"rubbish", new_id(), command="any")])
         run_one(queue)
-        [record] = log()
+        [record] = report_records()
         assert (record.levelname, record.event, record.exc_info) == ("ERROR", "failed", None)
         assert "not a message of djqueue" in record.reason
 
 
 class TestBatch:
-    def test_what_ended_alike_is_one_record(self, queue, log):
+    def test_what_ended_alike_is_one_record(self, queue, report_records):
         ids = run_together(queue, [0, 1, 2, 0, 3, 4, 0])
-        done, failed, retried, discarded = log()
-        assert [one.event for one in log()] == ["done", "failed", "retried", "discarded"]
+        done, failed, retried, discarded = report_records()
+        assert [one.event for one in report_records()] == ["done", "failed", "retried", "discarded"]
         assert (done.message_ids, done.count, done.message_id) == ([ids[0], ids[3], ids[6]], 3, None)
         assert done.getMessage().startswith(f"{do_many.name} done (3 messages, 0.0")
         assert (failed.message_id, failed.description, failed.reason) == (ids[1], "number 1", "ValueError: one")
@@ -142,12 +142,14 @@ class TestBatch:
         assert retried.reason == "ConnectionError: two, and others"
         assert (discarded.message_id, discarded.reason) == (ids[5], "four")
 
-    def test_each_failure_is_a_record_of_level_error_and_their_traceback_is_there_once(self, queue, log):
+    def test_each_failure_is_a_record_of_level_error_and_their_traceback_is_there_once(self, queue, report_records):
         ids = run_together(queue, [0, -1, 0])
-        assert [(one.levelname, one.event, one.message_id) for one in log()] == [("ERROR", "failed", id) for id in ids]
-        assert [one.alike for one in log()] == [3, 0, 0]
-        assert [bool(one.exc_info) for one in log()] == [True, False, False]
-        assert frames(log()[0].exc_info[2]) == ["do_many"]
+        assert [(one.levelname, one.event, one.message_id) for one in report_records()] == [
+            ("ERROR", "failed", id) for id in ids
+        ]
+        assert [one.alike for one in report_records()] == [3, 0, 0]
+        assert [bool(one.exc_info) for one in report_records()] == [True, False, False]
+        assert frames(report_records()[0].exc_info[2]) == ["do_many"]
 
 
 class TestStarted:
@@ -159,27 +161,27 @@ class TestStarted:
             one.began, one.description = began, "about it"
         return in_flight, held
 
-    def test_what_has_run_for_a_second_is_said_once_to_have_started(self, queue, log):
+    def test_what_has_run_for_a_second_is_said_once_to_have_started(self, queue, report_records):
         handle = do(None)
         in_flight, _ = self.started_ago(queue, 1.5)
         limits = TimeLimits(in_flight, lambda held: None)
         for _ in range(2):
             limits.tick()
-        [record] = log()
+        [record] = report_records()
         assert (record.levelname, record.event, record.message_id) == ("INFO", "started", handle.id)
         assert 1.5 <= record.duration < 10
         assert record.description == "about it"
         assert re.search(r"\(about it\) started \d+\.\d s ago \(message ", record.getMessage())
 
-    def test_what_is_shorter_is_not(self, queue, log):
+    def test_what_is_shorter_is_not(self, queue, report_records):
         do(None)
         TimeLimits(self.started_ago(queue, 0.5)[0], lambda held: None).tick()
-        assert log() == []
+        assert report_records() == []
 
-    def test_a_batch_is_one_record(self, queue, log):
+    def test_a_batch_is_one_record(self, queue, report_records):
         do_many.enqueue_many([(1,), (2,)])
         in_flight, held = self.started_ago(queue, 2)
         TimeLimits(in_flight, lambda held: None).tick()
-        [record] = log()
+        [record] = report_records()
         assert (record.count, sorted(record.message_ids)) == (2, sorted(one.lease.entry.id for one in held))
         assert re.search(r"started \d+\.\d s ago \(2 messages\)", record.getMessage())

@@ -28,19 +28,19 @@ from tests.support.consumer import (
     claim_one,
     entry_of,
     exit_code,
-    heard,
     is_delayed,
     message_for,
+    recorded_signals,
     run_one,
     run_when_due,
 )
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 EVERY = pytest.mark.backends(*ACROSS)
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 MEMORY = pytest.mark.backends("memory")
 ODD = "nul \x00, half a pair \ud800, \N{PILE OF POO}, a line\nand a 'quote'"
-ran = noted([])
+ran = cleared_per_test([])
 
 
 class Hiccup(Exception):
@@ -149,7 +149,7 @@ def speak(text, times=1):
     raise Hiccup(text * times)
 
 
-asked = noted([])
+asked = cleared_per_test([])
 
 
 def seventh(failures, exception):
@@ -189,7 +189,7 @@ def counts(entry):
 class TestListed:
     def test_df3_three_attempts_are_three_runs_then_one_error(self, queue):
         handle = flaky("Hiccup", "Worse", "Hiccup")
-        with heard("started", "retried", "failed", "completed") as told:
+        with recorded_signals("started", "retried", "failed", "completed") as told:
             outcomes = run_until_rest(queue)
         assert outcomes == [Outcome.RETRY, Outcome.RETRY, Outcome.FAILED]
         assert ran == [1, 2, 3]
@@ -208,7 +208,7 @@ class TestListed:
 
     def test_df4_an_unlisted_error_is_one_run_and_one_error_also_of_a_command_that_lists_none(self, queue):
         handle = flaky("ValueError")
-        with heard("retried", "failed") as told:
+        with recorded_signals("retried", "failed") as told:
             outcomes = run_until_rest(queue)
         assert (outcomes, ran, [name for name, _ in told]) == ([Outcome.FAILED], [1], ["failed"])
         assert counts(entry_of(queue.failed, handle.id)) == (1, 1, 0)
@@ -414,7 +414,7 @@ class TestBackoff:
 class TestWords:
     def test_discard_forgets_the_message(self, queue, command):
         command("discard", "nobody wants it")
-        with heard("discarded", "completed", "failed", "retried") as told:
+        with recorded_signals("discarded", "completed", "failed", "retried") as told:
             assert run_one(queue).outcome is Outcome.DISCARDED
         assert [(name, about["reason"]) for name, about in told] == [("discarded", "nobody wants it")]
         stats = queue.stats()
@@ -422,7 +422,7 @@ class TestWords:
 
     def test_fail_puts_it_aside_at_once(self, queue, command):
         handle = command("fail", "hopeless")
-        with heard("failed", "retried") as told:
+        with recorded_signals("failed", "retried") as told:
             assert run_one(queue).outcome is Outcome.FAILED
         assert [(name, about["reason"]) for name, about in told] == [("failed", "hopeless")]
         entry = queue.failed.find(handle.id).entry
@@ -432,7 +432,7 @@ class TestWords:
 
     def test_retry_runs_it_again_and_counts_neither_as_failed_nor_as_lost(self, queue, command):
         handle = command("retry", 0)
-        with heard("retried", "failed") as told:
+        with recorded_signals("retried", "failed") as told:
             for _ in range(5):  # more than max_attempts
                 assert run_when_due(queue).outcome is Outcome.RETRY
         assert {(name, about["exception"]) for name, about in told} == {("retried", None)}

@@ -15,7 +15,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle, settle_alike
 from djqueue.testing import eventually
-from tests.support.consumer import claim_one, heard, run_one, serving
+from tests.support.consumer import claim_one, recorded_signals, run_one, serving
 
 ALL = ("started", "completed", "failed", "released", "lease_lost")
 
@@ -31,7 +31,7 @@ def explode(text="boom"):
 
 
 @pytest.fixture
-def verbs(queue, monkeypatch):
+def settle_calls(queue, monkeypatch):
     """The round trips that settle, and how many leases each took."""
     called = []
     for name in ("complete", "release", "fail"):
@@ -47,13 +47,13 @@ def _noting(called, name, verb):
     return noted
 
 
-def test_a_round_trip_per_verb_and_none_for_nothing(queue, verbs):
+def test_a_round_trip_per_verb_and_none_for_nothing(queue, settle_calls):
     settle(queue, [])
-    assert verbs == []
+    assert settle_calls == []
     double.enqueue_many([(number,) for number in range(8)])
     outcomes = [Outcome.DONE, Outcome.FAILED, Outcome.RETURNED, Outcome.INTERRUPTED] * 2
     settle(queue, [(lease, Verdict(outcome)) for lease, outcome in zip(queue.claim(8), outcomes, strict=True)])
-    assert sorted(verbs) == [("complete", 2), ("fail", 2), ("release", 4)]
+    assert sorted(settle_calls) == [("complete", 2), ("fail", 2), ("release", 4)]
     assert (len(queue), len(queue.failed)) == (4, 2)
 
 
@@ -64,7 +64,7 @@ def test_work_that_goes_back_keeps_its_place(queue, outcome, attempts):
     first, second = double(1), double(2)
     lease = claim_one(queue)
     assert lease.entry.id == first.id
-    with heard(*ALL) as told:
+    with recorded_signals(*ALL) as told:
         settle(queue, [(lease, Verdict(outcome, "the consumer stops"))])
     about = {"sender": double.name, "id": first.id, "queue_name": "default", "reason": "the consumer stops"}
     assert told == [("released", about)]
@@ -88,7 +88,7 @@ def test_what_was_given_to_somebody_else_is_not_ours_to_finish(queue, command, c
     ours = claim_one(queue)
     queue.release([ours])
     theirs = claim_one(queue)
-    with heard(*ALL) as told:
+    with recorded_signals(*ALL) as told:
         settle(queue, [(ours, execute(queue, ours))])
     assert [name for name, _ in told] == ["started", "lease_lost"]
     assert told[-1][1] == {"sender": command.name, "id": handle.id, "queue_name": "default"}
@@ -102,7 +102,7 @@ def test_some_of_ours_and_some_of_others(queue):
     double.enqueue_many([(1,), (2,), (3,)])
     leases = queue.claim(3)
     queue.complete([leases[1]])
-    with heard(*ALL) as told:
+    with recorded_signals(*ALL) as told:
         settle(queue, [(lease, Verdict(Outcome.DONE)) for lease in leases])
     assert [name for name, _ in told] == ["completed", "lease_lost", "completed"]
     assert [about["id"] for _, about in told] == [lease.entry.id for lease in leases]
@@ -111,15 +111,15 @@ def test_some_of_ours_and_some_of_others(queue):
 @pytest.mark.backends("memory")
 class TestReceivers:
     @pytest.fixture(autouse=True)
-    def raising(self):
+    def raising_receivers(self):
         def raise_(sender, **named):
             raise ZeroDivisionError
 
-        heard = [getattr(signals, name) for name in (*ALL, "enqueued")]
-        for signal in heard:
+        recorded_signals = [getattr(signals, name) for name in (*ALL, "enqueued")]
+        for signal in recorded_signals:
             signal.connect(raise_)
         yield
-        for signal in heard:
+        for signal in recorded_signals:
             signal.disconnect(raise_)
 
     def test_done_stays_done(self, queue):
@@ -288,10 +288,10 @@ def test_what_is_gone_by_a_call_whose_answer_was_lost_was_settled_by_that(queue,
     [lease] = queue.claim(1)
     finished = [(lease, execute(queue, lease))]
     settle_alike(queue, "complete", finished)
-    with heard("completed", "lease_lost") as told:
+    with recorded_signals("completed", "lease_lost") as told:
         settle_alike(queue, "complete", finished, was_applied=lambda one: one is lease)
     assert [name for name, _ in told] == ["completed"]
     assert handle.get(timeout=1) == 8
-    with heard("completed", "lease_lost") as told:
+    with recorded_signals("completed", "lease_lost") as told:
         settle_alike(queue, "complete", finished)
     assert [name for name, _ in told] == ["lease_lost"]

@@ -16,15 +16,15 @@ from djqueue.policies.outcomes import Outcome
 from djqueue.running.context import CurrentMessage
 from djqueue.testing import eventually
 from tests.support.backends import ACROSS, WITH_SQS
-from tests.support.consumer import Gate, can_look, exit_code, heard, run_one, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, can_look, exit_code, recorded_signals, run_one, serving
+from tests.support.notes import cleared_per_test
 
 EVERY = pytest.mark.backends(*ACROSS)
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
 LIMIT = 0.1
-gates: dict[str, Gate] = {}
-seen = noted([])
+releases: dict[str, Release] = {}
+seen = cleared_per_test([])
 
 
 @queue_command(time_limit=LIMIT)
@@ -72,9 +72,9 @@ async def never_yield():
 
 
 @queue_command(time_limit=LIMIT)
-async def swallow_for_ever(gate):
-    stands_in = gates[gate]
-    while not stands_in.opened:
+async def swallow_for_ever(name):
+    release = releases[name]
+    while not release.is_set():
         try:
             await asyncio.sleep(0.01)
         except asyncio.CancelledError:
@@ -82,19 +82,17 @@ async def swallow_for_ever(gate):
 
 
 @queue_command(time_limit=LIMIT)
-def hang(gate):
-    stands_in = gates[gate]
+def hang(name):
+    release = releases[name]
     seen.append(current_message().attempt)
-    stands_in()
-    stands_in.left.set()
+    release.wait()
     return "late"
 
 
 @queue_command(time_limit=LIMIT)
-def hang_and_fail(gate):
-    stands_in = gates[gate]
-    stands_in()
-    stands_in.left.set()
+def hang_and_fail(name):
+    release = releases[name]
+    release.wait()
     raise ValueError("late")
 
 
@@ -123,40 +121,28 @@ def quick(number):
 
 
 @queue_command
-def hold(gate):
+def hold(name):
     seen.append(current_message().attempt)
-    gates[gate]()
+    releases[name].wait()
 
 
 @queue_command(lease=30)
-def hold_long(gate):
-    gates[gate]()
+def hold_long(name):
+    releases[name].wait()
 
 
 @queue_command(lease=0.8)
-def hold_short(gate):
-    gates[gate]()
-
-
-class LateGate(Gate):
-    """It also tells whether it was opened, and whether a command has left it."""
-
-    def __init__(self):
-        super().__init__()
-        self.opened, self.left = False, threading.Event()
-
-    def open(self):
-        self.opened = True
-        super().open()
+def hold_short(name):
+    releases[name].wait()
 
 
 @pytest.fixture
-def gate(monkeypatch):
-    """A gate by name; those that still stand in it at the end are let go."""
-    made = LateGate()
-    monkeypatch.setitem(gates, "gate", made)
+def release(monkeypatch):
+    """A release by name; those that still wait for it at the end may go on."""
+    made = Release()
+    monkeypatch.setitem(releases, "release", made)
     yield made
-    made.open()
+    made.set()
 
 
 @pytest.fixture
@@ -256,14 +242,14 @@ class TestRemaining:
 
 @SOME
 class TestStuck:
-    def test_its_message_is_taken_from_it_and_the_others_go_on(self, queue, gate):
-        handle = hang("gate")
-        with heard("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
-            gate.await_within(1)
+    def test_its_message_is_taken_from_it_and_the_others_go_on(self, queue, release):
+        handle = hang("release")
+        with recorded_signals("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
+            release.await_waiting(1)
             quick.enqueue_many([(number,) for number in range(10)])
             entry = eventually(lambda: queue.failed.find(handle.id)).entry
             eventually(lambda: queue.stats().done == 10)
-            assert gate.within == 1  # it still hangs
+            assert release.waiting == 1  # it still hangs
             quick.enqueue_many([(number,) for number in range(10, 20)])
             eventually(lambda: queue.stats().done == 20)
             assert consumer.end() == 0
@@ -275,13 +261,13 @@ class TestStuck:
         assert (entry.attempts, entry.failures, entry.lost) == (1, 1, 0)
 
     @pytest.mark.parametrize("command", [hang, hang_and_fail], ids=["returns", "raises"])
-    def test_its_late_return_changes_nothing(self, queue, gate, command):
-        handle = command.using(result_ttl=60).enqueue("gate")
-        with heard("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
+    def test_its_late_return_changes_nothing(self, queue, release, command):
+        handle = command.using(result_ttl=60).enqueue("release")
+        with recorded_signals("failed", "completed", "lease_lost") as told, serving(threads=2) as consumer:
             eventually(lambda: handle.status == "failed")
             before = queue.failed.find(handle.id).entry
-            gate.open()
-            eventually(gate.left.is_set)
+            release.set()
+            release.await_passed(1)
             quick(1)
             eventually(lambda: queue.stats().done == 1)
             assert consumer.end() == 0
@@ -290,29 +276,29 @@ class TestStuck:
         assert handle.status == "failed"
         assert queue.stats().done == 1
 
-    def test_it_is_retried_on_another_thread_if_that_is_listed(self, queue, gate):
-        handle = hang.using(retry_on=[TimeLimitExceeded], max_attempts=2, backoff=False).enqueue("gate")
+    def test_it_is_retried_on_another_thread_if_that_is_listed(self, queue, release):
+        handle = hang.using(retry_on=[TimeLimitExceeded], max_attempts=2, backoff=False).enqueue("release")
         with serving(threads=3) as consumer:
             entry = eventually(lambda: queue.failed.find(handle.id)).entry
-            assert gate.within == 2
+            assert release.waiting == 2
             assert consumer.end() == 0
         assert (entry.attempts, entry.failures) == (2, 2)
         assert seen == [1, 2]
 
-    def test_with_as_many_stuck_as_there_are_threads_the_consumer_ends(self, queue, gate):
-        handles = hang.enqueue_many([("gate",)] * 2)
+    def test_with_as_many_stuck_as_there_are_threads_the_consumer_ends(self, queue, release):
+        handles = hang.enqueue_many([("release",)] * 2)
         assert exit_code(threads=2) == STUCK == 70
         assert {queue.failed.find(handle.id) is not None for handle in handles} == {True}
         assert queue.stats().leased == 0
 
-    def test_those_that_ended_after_all_count_no_more(self, queue, gate, monkeypatch):
+    def test_those_that_ended_after_all_count_no_more(self, queue, release, monkeypatch):
         with serving(threads=2) as consumer:
             for number in range(3):
-                monkeypatch.setitem(gates, f"gate {number}", gate := LateGate())
-                handle = hang(f"gate {number}")
+                monkeypatch.setitem(releases, f"release {number}", release := Release())
+                handle = hang(f"release {number}")
                 eventually(lambda handle=handle: queue.failed.find(handle.id))
-                gate.open()
-                eventually(gate.left.is_set)
+                release.set()
+                release.await_passed(1)
             quick(1)
             eventually(lambda: queue.stats().done == 1)
             assert consumer.end() == 0
@@ -320,8 +306,8 @@ class TestStuck:
 
 @MEMORY
 class TestStuckOddly:
-    def test_a_coroutine_that_swallows_for_ever_is_left_behind_too(self, queue, gate):
-        handle = swallow_for_ever("gate")
+    def test_a_coroutine_that_swallows_for_ever_is_left_behind_too(self, queue, release):
+        handle = swallow_for_ever("release")
         with serving(threads=2) as consumer:
             entry = eventually(lambda: queue.failed.find(handle.id)).entry
             quick(1)
@@ -336,62 +322,62 @@ class TestStuckOddly:
         assert exit_code(threads=1, limit=1) == 0
         assert (queue.stats().done, len(queue.failed)) == (1, 0)
 
-    def test_one_without_a_limit_may_run(self, queue, gate):
-        hold("gate")
+    def test_one_without_a_limit_may_run(self, queue, release):
+        hold("release")
         with serving(threads=1, limit=1) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             threading.Event().wait(0.8)  # longer than the time limits looks
             assert len(queue.failed) == 0
-            gate.open()
+            release.set()
             assert consumer.code() == 0
         assert queue.stats().done == 1
 
 
 @pytest.mark.backends(*WITH_SQS)
-def test_df22_a_job_of_three_leases_runs_once(queue, gate):
+def test_df22_a_job_of_three_leases_runs_once(queue, release):
     """Two consumers: the other one would take it if its lease ran out."""
-    handle, lease = hold("gate"), 1.0 if can_look(queue) else 2.0  # SQS leases by whole seconds
+    handle, lease = hold("release"), 1.0 if can_look(queue) else 2.0  # SQS leases by whole seconds
     with (
-        heard("completed", "lease_lost") as told,
+        recorded_signals("completed", "lease_lost") as told,
         serving(threads=1, lease=lease) as one,
         serving(threads=1, lease=lease) as other,
     ):
-        gate.await_within(1)
+        release.await_waiting(1)
         began = queue.now()
         eventually(lambda: queue.now() > began + 3 * lease + 0.1)
         if can_look(queue):
             record = queue.find(handle.id)
             assert (record.state, record.entry.attempts, record.entry.lost) == ("leased", 1, 0)
-        gate.open()
+        release.set()
         eventually(lambda: told)
         for consumer in (one, other):
             assert consumer.end() == 0
-    assert (seen, gate.passed, [name for name, _ in told]) == ([1], 1, ["completed"])
+    assert (seen, release.passed, [name for name, _ in told]) == ([1], 1, ["completed"])
     assert (len(queue), queue.stats().done or 1) == (0, 1)
 
 
 @EVERY
 class TestOwnLease:
     @pytest.mark.parametrize("command, beyond", [(hold_long, 20), (hold.using(lease=40), 25)], ids=["command", "call"])
-    def test_a_longer_one_is_what_it_is_extended_by(self, queue, gate, command, beyond):
-        handle = command.enqueue("gate")
+    def test_a_longer_one_is_what_it_is_extended_by(self, queue, release, command, beyond):
+        handle = command.enqueue("release")
         with serving(threads=1, lease=0.4) as consumer:
-            gate.await_within(1)
+            release.await_waiting(1)
             assert eventually(lambda: queue.find(handle.id).at > queue.now() + beyond)
-            gate.open()
+            release.set()
             eventually(lambda: queue.stats().done == 1)
             assert consumer.end() == 0
 
-    def test_df22_one_with_a_shorter_lease_is_extended_as_often_as_that_needs(self, queue, gate):
-        hold_short("gate")
-        with heard("lease_lost", "started") as told, serving(threads=1, lease=8.0) as consumer:
-            gate.await_within(1)
+    def test_df22_one_with_a_shorter_lease_is_extended_as_often_as_that_needs(self, queue, release):
+        hold_short("release")
+        with recorded_signals("lease_lost", "started") as told, serving(threads=1, lease=8.0) as consumer:
+            release.await_waiting(1)
             began = queue.now()
             while queue.now() < began + 2.5:
                 assert queue.reap().count == 0
                 time.sleep(0.02)
             assert queue.stats().leased == 1
-            gate.open()
+            release.set()
             eventually(lambda: queue.stats().done == 1)
             assert consumer.end() == 0
         assert [name for name, _ in told] == ["started"]

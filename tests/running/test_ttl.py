@@ -13,15 +13,15 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import Policy
 from djqueue.running.settle import settle
 from tests.support.backends import ACROSS, WITH_SQS
-from tests.support.consumer import Recorder, can_look, claim_one, heard, run_one, serving
-from tests.support.notes import noted
+from tests.support.consumer import Recorder, can_look, claim_one, recorded_signals, run_one, serving
+from tests.support.notes import cleared_per_test
 
 EVERY = pytest.mark.backends(*ACROSS)
 AND_SQS = pytest.mark.backends(*WITH_SQS)
 MEMORY = pytest.mark.backends("memory")
 LIFE = ("claimed", "started", "completed", "expired", "retried", "failed", "discarded")
 SHORT = 0.05
-ran = noted([])
+ran = cleared_per_test([])
 
 
 class Hiccup(Exception):
@@ -53,7 +53,7 @@ def idle_timeout():
 
 
 @pytest.fixture
-def ear():
+def recorder():
     register_event_consumer(recorder := Recorder())
     return recorder
 
@@ -61,17 +61,17 @@ def ear():
 @EVERY
 class TestExpiry:
     @AND_SQS
-    def test_df7_what_is_too_old_is_not_run_and_is_gone(self, queue, ear):
+    def test_df7_what_is_too_old_is_not_run_and_is_gone(self, queue, recorder):
         handle = work.using(ttl=SHORT).enqueue()
         time.sleep(1.5 * SHORT)
-        with heard(*LIFE) as told:
+        with recorded_signals(*LIFE) as told:
             verdict = run_one(queue)
         assert verdict.outcome is Outcome.EXPIRED
         assert f"its ttl of {SHORT:g} s is over" in verdict.reason
         assert [name for name, _ in told] == ["claimed", "expired"]
         about = {"sender": work.name, "id": handle.id, "queue_name": "default", "attempt": 1}
         assert told[1][1] == {**about, "reason": verdict.reason}
-        assert [(name, item["id"]) for name, item in ear.told] == [
+        assert [(name, item["id"]) for name, item in recorder.calls] == [
             (name, handle.id) for name in ("on_push", "on_pop", "on_expire", "on_complete")
         ]
         stats = queue.stats()
@@ -173,7 +173,7 @@ def test_df7_a_consumer_lets_expire_what_is_too_old_and_runs_the_rest(queue):
     work.using(ttl=SHORT).enqueue_many([(number,) for number in range(5)])
     time.sleep(1.5 * SHORT)
     work(7)
-    with heard("started", "expired", "completed") as told, serving(threads=2, drain=True) as consumer:
+    with recorded_signals("started", "expired", "completed") as told, serving(threads=2, drain=True) as consumer:
         assert consumer.code() == 0
     names = [name for name, _ in told]
     assert sorted(names) == ["completed", *["expired"] * 5, "started"]
@@ -225,7 +225,7 @@ def test_df9_the_moment_it_is_due_it_is_available(queue):
 @pytest.mark.alone
 @pytest.mark.backends("memory", "sqlite", "redis", "redis-blocking")
 def test_df9_a_consumer_begins_a_delayed_message_soon_after_it_is_due(queue):
-    with heard("started") as told, serving(threads=1, delay=0.01, max_delay=0.02, limit=1) as consumer:
+    with recorded_signals("started") as told, serving(threads=1, delay=0.01, max_delay=0.02, limit=1) as consumer:
         handle = work.using(delay=0.3).enqueue()
         due = queue.find(handle.id).at
         assert consumer.code() == 0

@@ -10,10 +10,10 @@ from djqueue.exceptions import NotSupported
 from djqueue.messages.failures import errors_of
 from djqueue.testing.patience import eventually
 from tests.support.consumer import only
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 from tests.support.processes import until
 
-DONE: list = noted([])
+DONE: list = cleared_per_test([])
 """What the functions of these samples did; each test begins with none."""
 
 stats = Deferrable()

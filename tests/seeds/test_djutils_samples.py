@@ -21,10 +21,10 @@ from djqueue.messages.failures import errors_of
 from djqueue.registry import registry
 from tests.app.models import Thing
 from tests.support.consumer import only
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 from tests.support.processes import ROOT, Process
 
-SENT: deque = noted(deque())
+SENT: deque = cleared_per_test(deque())
 """What the commands of these samples did; each test begins with none."""
 
 

@@ -18,14 +18,14 @@ from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
 from tests.support.backends import FULL
 from tests.support.consumer import claim_one, serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 LATE = 0.2
 """Seconds after its due moment in which what was put off must have begun."""
 STORES = pytest.mark.backends("memory", "sqlite", "redis", "postgres")
 
 pytestmark = pytest.mark.usefixtures("no_periodic_commands")
-ran = noted([])
+ran = cleared_per_test([])
 
 
 @queue_command
@@ -39,7 +39,7 @@ def notify_once(user):
 
 
 @pytest.fixture
-def warm(queue):
+def running_consumer(queue):
     """A consumer beside the test that has run something: its connections are there, its modules loaded."""
     with serving(delay=0.02, max_delay=0.05, threads=2):
         notify("warm")
@@ -76,7 +76,7 @@ class TestDefer:
 
     @pytest.mark.alone
     @pytest.mark.slow
-    def test_sq15_what_is_deferred_is_never_early_and_soon_after(self, queue, warm):
+    def test_sq15_what_is_deferred_is_never_early_and_soon_after(self, queue, running_consumer):
         called = time.time()
         notify.using(delay=1).enqueue("later")
         eventually(lambda: ran)
@@ -85,7 +85,7 @@ class TestDefer:
 
     @pytest.mark.alone
     @pytest.mark.slow
-    def test_sq16_ten_thousand_that_are_deferred_hide_no_one_that_is_due(self, queue, warm):
+    def test_sq16_ten_thousand_that_are_deferred_hide_no_one_that_is_due(self, queue, running_consumer):
         put_off(queue, 10_000)
         called = time.time()
         notify("now")

@@ -11,8 +11,8 @@ from django.db import connections
 
 from djqueue import BatchCommand, Consumer, Route, conf
 from tests.support.backends import FULL
-from tests.support.consumer import heard
-from tests.support.notes import noted
+from tests.support.consumer import recorded_signals
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
@@ -26,7 +26,7 @@ class NotifyRequest(NamedTuple):
     user_id: int
 
 
-batches: list[list[int]] = noted([])
+batches: list[list[int]] = cleared_per_test([])
 
 
 class NotifyHandler(BatchCommand):
@@ -47,7 +47,7 @@ def test_the_requests_are_spread_over_three_threads_in_order(queue):
     handles = NotifyHandler.enqueue(*[NotifyRequest(n) for n in range(1, 9)])
     assert len({handle.id for handle in handles}) == 8
     assert [lane.waiting for lane in queue.lanes()] == [2, 3, 3]
-    with heard("completed") as told:
+    with recorded_signals("completed") as told:
         assert Consumer(threads=1, drain=True, periodic=False).run() == 0
     assert len(told) == 8
     assert sorted(batches) == [[1, 4, 7], [2, 5, 8], [3, 6]]
@@ -89,7 +89,7 @@ class ParseEventRequest(NamedTuple):
     event: int
 
 
-ran: list = noted([])
+ran: list = cleared_per_test([])
 
 
 class ParseEventHandler(BatchCommand):
@@ -182,6 +182,6 @@ class Together(BatchCommand):
 
 def test_sq2_two_threads_run_at_the_same_time(queue):
     Together.enqueue(NotifyRequest(1), NotifyRequest(2))
-    with heard("completed", "failed") as told:
+    with recorded_signals("completed", "failed") as told:
         assert Consumer(threads=2, drain=True, periodic=False).run() == 0
     assert [name for name, _ in told] == ["completed"] * 2

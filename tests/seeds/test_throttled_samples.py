@@ -50,7 +50,7 @@ def server(private_server):
 
 
 @pytest.fixture
-def left(server):
+def departures(server):
     """When items left, by the clock of the server: it is asked what its scripts do."""
     moments, client = [], redis.Redis(port=server.port, password=PASSWORD)
     with client.monitor() as monitor:
@@ -67,7 +67,7 @@ def left(server):
 
 
 @pytest.fixture
-def start(server):
+def start_script(server):
     """Start the script; it is dead after the test."""
     started = []
 
@@ -107,11 +107,11 @@ def items(number: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_two_moderated_processes_share_the_items_one_at_a_time(start, left):
+def test_two_moderated_processes_share_the_items_one_at_a_time(start_script, departures):
     """-w 30 -n 15 -m in the document: one in two seconds, whoever has it."""
-    first = start("-w", 2.4, "-n", 12, "-m")
+    first = start_script("-w", 2.4, "-n", 12, "-m")
     first.wait_for("My item")
-    second = start("-w", "2.4", "-n", "12", "-m")
+    second = start_script("-w", "2.4", "-n", "12", "-m")
     second.wait_for("Kill when satisfied")
     again = len(printed(first))  # no more than these came before the second one put them anew
     until(lambda: {item for process in (first, second) for item, _ in printed(process)} == set(items(24)))
@@ -120,38 +120,38 @@ def test_two_moderated_processes_share_the_items_one_at_a_time(start, left):
     assert one[0][0] == "item-23"
     assert 24 <= len(one + two) <= 24 + again
     assert len(one) > 1 and len(two) > 1
-    until(lambda: len(left) >= len(one + two))  # what the server did is heard of later
-    assert all(later - earlier > 0.2 - ROUNDED for earlier, later in pairwise(left))
+    until(lambda: len(departures) >= len(one + two))  # what the server did is heard of later
+    assert all(later - earlier > 0.2 - ROUNDED for earlier, later in pairwise(departures))
     finished(first, second)
 
 
 @pytest.mark.slow
-def test_unmoderated_all_that_may_leave_comes_at_once(start, left):
+def test_unmoderated_all_that_may_leave_comes_at_once(start_script, departures):
     """-w 10 -n 10 in the document: ten in a hundredth of a second, and ten more when the window is over."""
-    first = start("-w", 4, "-n", 10)
+    first = start_script("-w", 4, "-n", 10)
     printed_by(first, count=10)
-    second = start("-w", 4, "-n", 10)
+    second = start_script("-w", 4, "-n", 10)
     one, two = printed_by(first, second, count=30)
     assert [item for item, _ in one[:10]] == items(20)[:10]
-    assert left[9] - left[0] < 4
-    assert all(later - earlier > 4 - ROUNDED for earlier, later in zip(left, left[10:], strict=False))
+    assert departures[9] - departures[0] < 4
+    assert all(later - earlier > 4 - ROUNDED for earlier, later in zip(departures, departures[10:], strict=False))
     assert sorted(item for item, _ in one[10:] + two) == sorted(items(20))  # the second one put ten of them again
     finished(first, second)
 
 
 @pytest.mark.slow
-def test_elastic_ones_catch_up_once_as_many_left_as_may_in_a_window(start, left):
+def test_elastic_ones_catch_up_once_as_many_left_as_may_in_a_window(start_script, departures):
     """-m -e: a process that dawdles gets what it fell behind with, without moderation, once the throttle is warm."""
-    process = start("-w", 3, "-n", 30, "-m", "-e")
+    process = start_script("-w", 3, "-n", 30, "-m", "-e")
     (lines,) = printed_by(process, count=60)
-    gaps = [later - earlier for earlier, later in pairwise(left)]
+    gaps = [later - earlier for earlier, later in pairwise(departures)]
     assert [item for item, _ in lines] == items(60)
     assert min(gaps[:29]) > 0.1 - ROUNDED
     assert min(gaps[29:]) < 0.1 - ROUNDED
     finished(process)
 
 
-def test_a_switch_that_makes_no_sense_is_told(start):
-    process = start("-n", 5, "-e")
+def test_a_switch_that_makes_no_sense_is_told(start_script):
+    process = start_script("-n", 5, "-e")
     assert process.wait() == 2
     assert "moderate=True" in process.output

@@ -13,6 +13,7 @@ from djqueue import queues
 from djqueue.decorators import queue_command
 from djqueue.testing.patience import together
 from tests.support import servers
+from tests.support.backends import config_at
 from tests.support.consumer import serving
 from tests.support.processes import until
 
@@ -122,8 +123,7 @@ def fetch(url):
 @pytest.mark.slow
 def test_to18_workers_and_cleaner_come_through_while_redis_is_away(private_server, settings, caplog):
     server = private_server("redis", *servers.Redis.DURABLE)
-    path = "djqueue.backends.redis_backend.RedisBlockingQueue"
-    settings.QUEUES = {"default": {"CLASS": path, "CONNECTION": server.url}}
+    settings.QUEUES = {"default": config_at(server.url)}
     queue = queues["default"]
     fetch("left behind")
     queue.claim(1, lease=3)  # by a worker that is never heard of again

@@ -111,6 +111,11 @@ class Backend:
         return {name: self.config(name, **options) for name in names or ("default",)}
 
 
+def config_at(url: str, id: str = "redis-blocking") -> dict:
+    """One value of the setting QUEUES: a queue of that kind on a server of the test's own."""
+    return {"CLASS": KINDS[id].path, "CONNECTION": url}
+
+
 def redis_connection() -> str:
     """`host:port:db`; each xdist worker has a database number of its own, so that it may flush it."""
     host, _, rest = redis_url().removeprefix("redis://").partition(":")

@@ -1,4 +1,4 @@
-"""What the tests of a message's life share: a consumer beside the test, chosen commands, ears for signals."""
+"""What the tests of a message's life share: a consumer beside the test, chosen commands, receivers of signals."""
 
 import threading
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ PATIENCE = 30.0
 
 
 @dataclass
-class Beside:
+class RunningConsumer:
     """A consumer that runs in a thread beside the test."""
 
     consumer: Consumer
@@ -53,7 +53,7 @@ class Beside:
 
 
 @contextmanager
-def serving(*aliases: str, limit: int | None = None, **options) -> Iterator[Beside]:
+def serving(*aliases: str, limit: int | None = None, **options) -> Iterator[RunningConsumer]:
     """Run a consumer beside the block, without a schedule unless asked for, and stop it at the end."""
     consumer = Consumer(aliases or None, **{"periodic": False, **options})
 
@@ -65,19 +65,19 @@ def serving(*aliases: str, limit: int | None = None, **options) -> Iterator[Besi
 
     before = set(threading.enumerate())
     with ThreadPoolExecutor(1) as pool:
-        beside = Beside(consumer, pool.submit(run), before)
+        running = RunningConsumer(consumer, pool.submit(run), before)
         try:
-            yield beside
+            yield running
         finally:
-            beside.stop()
+            running.stop()
             with suppress(Exception):
-                beside.code()
+                running.code()
 
 
 def exit_code(*aliases: str, **options) -> int:
     """What a consumer ends with that is not stopped."""
-    with serving(*aliases, **options) as beside:
-        return beside.code()
+    with serving(*aliases, **options) as running:
+        return running.code()
 
 
 @contextmanager
@@ -96,42 +96,42 @@ def only(*commands: Command) -> Iterator[None]:
 
 
 @contextmanager
-def heard(*names: str) -> Iterator[list[tuple[str, dict]]]:
+def recorded_signals(*names: str) -> Iterator[list[tuple[str, dict]]]:
     """What is signalled within the block, in order: pairs of the signal's name and what it carried."""
-    told, ears = [], []
+    recorded, receivers = [], []
     for name in names:
 
-        def ear(sender, signal, name=name, **named):
-            told.append((name, {"sender": sender, **named}))
+        def receiver(sender, signal, name=name, **named):
+            recorded.append((name, {"sender": sender, **named}))
 
-        getattr(signals, name).connect(ear)
-        ears.append((getattr(signals, name), ear))
+        getattr(signals, name).connect(receiver)
+        receivers.append((getattr(signals, name), receiver))
     try:
-        yield told
+        yield recorded
     finally:
-        for signal, ear in ears:
-            signal.disconnect(ear)
+        for signal, receiver in receivers:
+            signal.disconnect(receiver)
 
 
 class Recorder:
     """An event consumer with every on_… method; it writes down which was called with which item."""
 
     def __init__(self):
-        self.told = []
+        self.calls = []
 
     def __getattr__(self, name):
         if not name.startswith("on_"):
             raise AttributeError(name)
-        return lambda item: self.told.append((name, item))
+        return lambda item: self.calls.append((name, item))
 
     @property
     def names(self) -> list[str]:
-        return [name for name, _ in self.told]
+        return [name for name, _ in self.calls]
 
 
-def away(*args, **kwargs):
+def unreachable(*args, **kwargs):
     """What a store does that cannot be reached."""
-    raise ConnectionError("the store is away")
+    raise ConnectionError("the store is unreachable")
 
 
 def fail_at_the_third_cancel(queue: BaseQueue, monkeypatch) -> None:
@@ -204,44 +204,47 @@ def message_for(queue: BaseQueue, command: str, *args, id: str | None = None, **
     return Entry(encode(Message(id, queue.base_name, command, args, kwargs)), id, command=command)
 
 
-class Gate:
-    """Commands of a test stop here until it opens. It counts those within, and the most there ever were."""
+class Release:
+    """An event for which the commands of a test wait. It counts those that wait, and the most that ever did at once."""
 
     def __init__(self):
         self._news = threading.Condition()
-        self._opened = threading.Event()
-        self.within = self.most = self.passed = 0
+        self._event = threading.Event()
+        self.waiting = self.most_waiting = self.passed = 0
 
-    def __call__(self) -> None:
+    def wait(self) -> None:
         with self._news:
-            opened = self._opened
-            self.within += 1
-            self.most = max(self.most, self.within)
+            event = self._event
+            self.waiting += 1
+            self.most_waiting = max(self.most_waiting, self.waiting)
             self._news.notify_all()
-        is_open = opened.wait(PATIENCE)
+        is_set = event.wait(PATIENCE)
         with self._news:
-            if opened is self._opened:
-                self.within -= 1
+            if event is self._event:
+                self.waiting -= 1
                 self.passed += 1
                 self._news.notify_all()
-        assert is_open, "the gate stayed shut"
+        assert is_set, "nobody released it"
 
-    def open(self) -> None:
-        self._opened.set()
+    def set(self) -> None:
+        self._event.set()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
 
     def clear(self) -> None:
-        """Let those within go, and be as new for others."""
+        """Let those that wait go on, and be as new for others."""
         with self._news:
-            self._opened.set()
-            self._opened = threading.Event()
-            self.within = self.most = self.passed = 0
+            self._event.set()
+            self._event = threading.Event()
+            self.waiting = self.most_waiting = self.passed = 0
 
-    def await_within(self, count: int) -> None:
-        """Wait until so many are within."""
+    def await_waiting(self, count: int) -> None:
+        """Wait until so many wait for it."""
         with self._news:
-            assert self._news.wait_for(lambda: self.within >= count, PATIENCE), f"{self.within} came, not {count}"
+            assert self._news.wait_for(lambda: self.waiting >= count, PATIENCE), f"{self.waiting} came, not {count}"
 
     def await_passed(self, count: int) -> None:
-        """Wait until so many have passed."""
+        """Wait until so many have gone on."""
         with self._news:
             assert self._news.wait_for(lambda: self.passed >= count, PATIENCE), f"{self.passed} passed, not {count}"

@@ -10,7 +10,7 @@ from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.testing import together
 
 
-def again(queue, **options):
+def as_another_process(queue, **options):
     """The same queue as another process has it."""
     return DatabaseQueue(queue.name, queue.connection, **options)
 
@@ -20,7 +20,7 @@ def statements(queue):
     return CaptureQueriesContext(connections[queue.database])
 
 
-def elsewhere(queue, look):
+def as_another_connection(queue, look):
     """What another connection sees."""
     return together(look, last=queue.close)[0]
 

@@ -9,7 +9,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import clock
 
 
-class Bench:
+class FetcherHarness:
     """What it holds stays where it was put; `begin` and `end` are what a worker would do."""
 
     def __init__(self, *served, threads=4, limit=None, strict=False, alone=None):
@@ -45,8 +45,8 @@ class Bench:
             self.settler.tick()
 
 
-def ticked(*served, **options) -> Bench:
+def claimed_once(*served, **options) -> FetcherHarness:
     """A bench whose fetcher has claimed once."""
-    bench = Bench(*served, **options)
-    bench.fetcher.tick()
-    return bench
+    harness = FetcherHarness(*served, **options)
+    harness.fetcher.tick()
+    return harness

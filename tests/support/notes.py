@@ -3,7 +3,7 @@
 _noted: list = []
 
 
-def noted(collection):
+def cleared_per_test(collection):
     """A collection, or anything else with `clear()`, that every test finds cleared."""
     _noted.append(collection)
     return collection

@@ -156,8 +156,10 @@ class Site:
         return process.output
 
     def close(self):
+        """Kill all, and print what they said: pytest shows it if the test has failed."""
         for process in self.processes:
             process.__exit__()
+            print(f"--- process {process.pid} ({process.popen.poll()})\n{process.output[-5000:]}")
         self.processes.clear()
 
     def keep(self, process: Process) -> Process:

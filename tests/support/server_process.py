@@ -166,18 +166,18 @@ class Server:
 
 
 def children_of(pid: int) -> list[int]:
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if status_of(path).get("PPid") == str(pid)]
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if status_of(path.name).get("PPid") == str(pid)]
 
 
 def is_running(pid: int) -> bool:
     """Whether it is there, and no zombie."""
-    return status_of(Path(f"/proc/{pid}")).get("State", "Z")[0] not in "ZX"
+    return status_of(pid).get("State", "Z")[0] not in "ZX"
 
 
-def status_of(path: Path) -> dict[str, str]:
+def status_of(pid: int | str) -> dict[str, str]:
     """The fields of /proc/PID/status, or none if the process is gone."""
     try:
-        lines = (path / "status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return {}
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -16,12 +16,13 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.redis_servers import Cluster, QuickSentinel, Redis, Sentinel, free_port
 from tests.support.server_process import PATIENCE, Server
 
 LONGEST_SOCKET = 107
+ENGINES = {"postgres": "postgresql", "mariadb": "mysql"}
 
 
 def run_dir() -> Path:
@@ -206,6 +207,19 @@ def missing(kind: str) -> str:
 def address(kind: str) -> str:
     """The URL of the run's server; of one not started yet, the URL it will have (a port is chosen at its start)."""
     return os.environ.get(variable(kind)) or KINDS[kind](run_dir() / kind).url
+
+
+def database(kind: str, url: str) -> dict:
+    """One value of Django's setting DATABASES: the database of such a server at that URL."""
+    parts = urlsplit(url)
+    return {
+        "ENGINE": f"django.db.backends.{ENGINES[kind]}",
+        "NAME": parts.path.lstrip("/"),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parse_qs(parts.query).get("host", [parts.hostname or ""])[0],
+        "PORT": str(parts.port or ""),
+    }
 
 
 def start(kind: str):

@@ -28,7 +28,7 @@ def on_each_node(cluster: Cluster, count: int = 1, prefix: str = "djqueue") -> l
     return [name for names in found.values() for name in names[:count]]
 
 
-def elsewhere(cluster: Cluster, slot: int) -> ClusterNode:
+def other_node(cluster: Cluster, slot: int) -> ClusterNode:
     """A node that did not have the slot when the cluster began."""
     return next(node for node in cluster.members[:3] if node is not node_of(cluster, slot))
 
@@ -36,7 +36,7 @@ def elsewhere(cluster: Cluster, slot: int) -> ClusterNode:
 @contextmanager
 def moving(cluster: Cluster, slot: int) -> Iterator[None]:
     """Within the block one of the keys of a slot is at the next node already; after it all are, and it has the slot."""
-    source, target = node_of(cluster, slot), elsewhere(cluster, slot)
+    source, target = node_of(cluster, slot), other_node(cluster, slot)
     target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
     source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
     _migrate(source, target, slot, 1)

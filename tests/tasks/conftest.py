@@ -18,7 +18,7 @@ def _tasks(settings):
 
 
 @pytest.fixture
-def use(settings):
+def configure_backend(settings):
     """Have the one backend of tasks made of other parameters; returns it."""
 
     def use(**params):
@@ -33,15 +33,15 @@ def task_signals():
     """The signals of tasks, in order: name, sender, status of the result when it was sent, result."""
     from djqueue.tasks import compat
 
-    heard, ears = [], []
+    received, receivers = [], []
     for name in ("task_enqueued", "task_started", "task_finished"):
 
-        def ear(sender, task_result, name=name, **kwargs):
-            heard.append((name, sender, str(task_result.status), task_result))
+        def receiver(sender, task_result, name=name, **kwargs):
+            received.append((name, sender, str(task_result.status), task_result))
 
         signal = getattr(compat, name)
-        signal.connect(ear)
-        ears.append((signal, ear))
-    yield heard
-    for signal, ear in ears:
-        signal.disconnect(ear)
+        signal.connect(receiver)
+        receivers.append((signal, receiver))
+    yield received
+    for signal, receiver in receivers:
+        signal.disconnect(receiver)

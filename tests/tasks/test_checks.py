@@ -27,8 +27,10 @@ def plain():
         ([], "give a dictionary"),
     ],
 )
-def test_options_that_cannot_be_are_told_by_a_check_and_refused_when_a_task_is_enqueued(use, options, said):
-    ours = use(OPTIONS=options)
+def test_options_that_cannot_be_are_told_by_a_check_and_refused_when_a_task_is_enqueued(
+    configure_backend, options, said
+):
+    ours = configure_backend(OPTIONS=options)
     [error] = ours.check()
     assert (error.id, said in error.msg) == ("djqueue.E402", True), error.msg
     assert error.msg.startswith("TASKS['default']['OPTIONS']") and error.msg.count("OPTIONS") == 1
@@ -41,22 +43,22 @@ def test_options_that_cannot_be_are_told_by_a_check_and_refused_when_a_task_is_e
 
 
 @pytest.mark.parametrize("names", ["default", None, [5]])
-def test_names_of_queues_that_are_no_list_are_told_by_a_check(use, names):
-    [error] = use(QUEUES=names).check()
+def test_names_of_queues_that_are_no_list_are_told_by_a_check(configure_backend, names):
+    [error] = configure_backend(QUEUES=names).check()
     assert (error.id, error.msg.partition(":")[0]) == ("djqueue.E402", f"TASKS['default']['QUEUES'] is {names!r}")
     with pytest.raises(InvalidTaskBackend, match="give a list of names"):
         django_task(plain).enqueue()
 
 
-def test_the_options_that_are_named_are_those_that_tasks_have(use):
-    [error] = use(OPTIONS={"colour": "red"}).check()
+def test_the_options_that_are_named_are_those_that_tasks_have(configure_backend):
+    [error] = configure_backend(OPTIONS={"colour": "red"}).check()
     assert "retry_on" in error.msg
     assert not [name for name in ("batch", "idle_timeout", "priority", "run_after") if name in error.msg]
 
 
-def test_options_that_no_queue_can_do_are_told_by_a_check(settings, use):
+def test_options_that_no_queue_can_do_are_told_by_a_check(settings, configure_backend):
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.memory.MemoryQueue", "STORE": False}}
-    ours = use(OPTIONS={"result_ttl": 60})
+    ours = configure_backend(OPTIONS={"result_ttl": 60})
     declared = django_task(plain)
     error = next(ours.check())
     assert error.id == "djqueue.E404"
@@ -65,14 +67,14 @@ def test_options_that_no_queue_can_do_are_told_by_a_check(settings, use):
         declared.enqueue()
 
 
-def test_an_unknown_key_is_told_by_a_check(use):
-    [warning] = use(QUEUE=["mail"]).check()
+def test_an_unknown_key_is_told_by_a_check(configure_backend):
+    [warning] = configure_backend(QUEUE=["mail"]).check()
     assert (warning.id, warning.msg) == ("djqueue.W403", "TASKS['default'] has the unknown key 'QUEUE'.")
     assert "did you mean 'QUEUES'?" in warning.hint
 
 
-def test_a_queue_that_there_is_not_is_told_by_a_check(use):
-    ours = use(OPTIONS={"queue_name": "nowhere"})
+def test_a_queue_that_there_is_not_is_told_by_a_check(configure_backend):
+    ours = configure_backend(OPTIONS={"queue_name": "nowhere"})
     [error] = ours.check()
     assert (error.id, "'nowhere'" in error.msg) == ("djqueue.E401", True)
     with pytest.raises(InvalidQueueError, match="nowhere"):

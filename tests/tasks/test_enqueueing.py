@@ -149,9 +149,9 @@ def test_a_task_follows_the_queues_of_the_settings(backend, settings):
 
 
 @EACH
-def test_other_names_share_the_queue_of_the_options(backend, settings, use):
+def test_other_names_share_the_queue_of_the_options(backend, settings, configure_backend):
     settings.QUEUES = backend.queues("default", "shared")
-    use(OPTIONS={"queue_name": "shared"})
+    configure_backend(OPTIONS={"queue_name": "shared"})
     sent = {name: tasks.add.using(queue_name=name).enqueue(1) for name in ("reports", "images")}
     assert queues["shared"].stats().ready == 2
     run_one(queues["shared"])
@@ -161,8 +161,8 @@ def test_other_names_share_the_queue_of_the_options(backend, settings, use):
 
 
 @MEMORY
-def test_a_queue_that_is_not_listed_is_refused(queue, use):
-    use(QUEUES=["default", "mail"])
+def test_a_queue_that_is_not_listed_is_refused(queue, configure_backend):
+    configure_backend(QUEUES=["default", "mail"])
     assert tasks.add.using(queue_name="mail").queue_name == "mail"
     with pytest.raises(InvalidTask, match="other"):
         tasks.add.using(queue_name="other")
@@ -193,8 +193,8 @@ def test_two_backends_stand_side_by_side(queue, settings):
 
 
 @MEMORY
-def test_options_count_for_all_tasks_of_a_backend(queue, use):
-    use(OPTIONS={"retry_on": [LookupError], "retries": 1, "backoff": 0})
+def test_options_count_for_all_tasks_of_a_backend(queue, configure_backend):
+    configure_backend(OPTIONS={"retry_on": [LookupError], "retries": 1, "backoff": 0})
     result = tasks.broken.enqueue()
     run_one(queue)
     run_one(queue)
@@ -203,17 +203,17 @@ def test_options_count_for_all_tasks_of_a_backend(queue, use):
 
 
 @MEMORY
-def test_results_are_kept_for_a_day_unless_options_say_otherwise(queue, use, settings):
+def test_results_are_kept_for_a_day_unless_options_say_otherwise(queue, configure_backend, settings):
     def kept():
         return task_backends["default"].policy_for(tasks.add).keeps_result
 
     assert kept() == 86_400
     settings.QUEUE_RESULT_TTL = 60
     assert kept() == 60
-    use(OPTIONS={"result_ttl": 30})
+    configure_backend(OPTIONS={"result_ttl": 30})
     assert kept() == 30
     settings.QUEUE_RESULT_TTL = None
-    use(OPTIONS={"result_ttl": None})
+    configure_backend(OPTIONS={"result_ttl": None})
     assert kept() == 0
 
 

@@ -18,11 +18,11 @@ MEMORY = pytest.mark.backends("memory")
 
 
 @pytest.fixture
-def by_name(use):
+def configure_by_name(configure_backend):
     """Have the backend made with these options of tasks by name, and with others for all tasks."""
 
     def by_name(names, **shared):
-        return use(OPTIONS={**shared, "tasks": names})
+        return configure_backend(OPTIONS={**shared, "tasks": names})
 
     return by_name
 
@@ -47,8 +47,8 @@ def policy_of(given):
 
 @pytest.mark.backends("memory", "sqlite")
 @pytest.mark.parametrize("pattern", [f"{HERE}.broken", f"{HERE}.*", "*.bro?en", "*"])
-def test_a_task_is_retried_as_the_settings_say(queue, by_name, pattern):
-    by_name({pattern: {"retry_on": ["LookupError"], "retries": 1, "backoff": 0}})
+def test_a_task_is_retried_as_the_settings_say(queue, configure_by_name, pattern):
+    configure_by_name({pattern: {"retry_on": ["LookupError"], "retries": 1, "backoff": 0}})
     result = tasks.broken.enqueue()
     run_one(queue)
     result.refresh()
@@ -59,8 +59,8 @@ def test_a_task_is_retried_as_the_settings_say(queue, by_name, pattern):
 
 
 @MEMORY
-def test_a_consumer_that_finds_the_task_itself_has_its_options(queue, by_name):
-    by_name({f"{HERE}.broken": {"retry_on": ["builtins.LookupError"], "retries": 1, "backoff": 0}})
+def test_a_consumer_that_finds_the_task_itself_has_its_options(queue, configure_by_name):
+    configure_by_name({f"{HERE}.broken": {"retry_on": ["builtins.LookupError"], "retries": 1, "backoff": 0}})
     tasks.broken.enqueue()
     registry.unregister(tasks.broken.module_path)
     assert registry.find(tasks.broken.module_path).policy.retry_on == (LookupError,)
@@ -69,15 +69,15 @@ def test_a_consumer_that_finds_the_task_itself_has_its_options(queue, by_name):
 
 
 @MEMORY
-def test_equal_calls_count_once(queue, by_name):
-    by_name({f"{HERE}.*": {"unique": "queued"}})
+def test_equal_calls_count_once(queue, configure_by_name):
+    configure_by_name({f"{HERE}.*": {"unique": "queued"}})
     assert tasks.add.enqueue(1).id == tasks.add.enqueue(1).id != tasks.add.enqueue(2).id
 
 
 @MEMORY
 @pytest.mark.parametrize("shard", [first_of_shop, f"{__name__}.first_of_shop", "first", 7])
-def test_calls_of_one_shard_run_one_after_the_other(queue, by_name, shard):
-    by_name({f"{HERE}.add": {"shard": shard, "max_run": 1}})
+def test_calls_of_one_shard_run_one_after_the_other(queue, configure_by_name, shard):
+    configure_by_name({f"{HERE}.add": {"shard": shard, "max_run": 1}})
     for one in (1, 1, 2):
         tasks.add.enqueue(one)
     assert len(queue.claim(10)) == (2 if callable(policy_of(tasks.add).shard) else 1)
@@ -85,9 +85,9 @@ def test_calls_of_one_shard_run_one_after_the_other(queue, by_name, shard):
 
 
 @MEMORY
-def test_tasks_go_to_the_queue_of_their_name(backend, settings, by_name):
+def test_tasks_go_to_the_queue_of_their_name(backend, settings, configure_by_name):
     settings.QUEUES = backend.queues("default", "slow", "mail")
-    by_name({f"{HERE}.*": {"queue_name": "slow"}})
+    configure_by_name({f"{HERE}.*": {"queue_name": "slow"}})
     result = tasks.add.enqueue(1)
     assert (result.task.queue_name, queues["slow"].stats().ready) == ("default", 1)
     run_one(queues["slow"])
@@ -98,8 +98,8 @@ def test_tasks_go_to_the_queue_of_their_name(backend, settings, by_name):
 
 
 @MEMORY
-def test_of_an_option_the_most_specific_name_counts_and_the_task_itself_before_all(queue, by_name):
-    by_name(
+def test_of_an_option_the_most_specific_name_counts_and_the_task_itself_before_all(queue, configure_by_name):
+    configure_by_name(
         {
             f"{HERE}.flaky": {"max_attempts": 7, "time_limit": 3},
             f"{HERE}.*": {"time_limit": 2, "lease": 20},
@@ -113,28 +113,30 @@ def test_of_an_option_the_most_specific_name_counts_and_the_task_itself_before_a
     assert told.max_attempts == 3, "the decorator says retries=2"
     assert policy_of(tasks.flaky.using(lease=5)).lease == 5
     assert (policy_of(tasks.add).time_limit, policy_of(plain).time_limit) == (2, 1)
-    by_name({f"{HERE}.add": {"ttl": None}}, ttl=200)
+    configure_by_name({f"{HERE}.add": {"ttl": None}}, ttl=200)
     assert (policy_of(tasks.add).ttl, policy_of(tasks.broken).ttl) == (None, 200)
 
 
 @MEMORY
-def test_of_two_patterns_that_are_as_specific_the_later_one_counts(queue, by_name):
-    by_name({"tests.*.add": {"time_limit": 1}, "*sts.tasks.*dd": {"time_limit": 2}, "t*sts.*.add": {"time_limit": 3}})
+def test_of_two_patterns_that_are_as_specific_the_later_one_counts(queue, configure_by_name):
+    configure_by_name(
+        {"tests.*.add": {"time_limit": 1}, "*sts.tasks.*dd": {"time_limit": 2}, "t*sts.*.add": {"time_limit": 3}}
+    )
     assert policy_of(tasks.add).time_limit == 2, "it has the most characters of its own"
-    by_name({"tests.*add": {"time_limit": 1}, "tests*.add": {"time_limit": 2}})
+    configure_by_name({"tests.*add": {"time_limit": 1}, "tests*.add": {"time_limit": 2}})
     assert policy_of(tasks.add).time_limit == 2
 
 
 @MEMORY
-def test_how_long_a_result_is_kept_is_said_by_name_too(queue, by_name):
-    by_name({f"{HERE}.add": {"result_ttl": None}, f"{HERE}.broken": {"result_ttl": 30}})
+def test_how_long_a_result_is_kept_is_said_by_name_too(queue, configure_by_name):
+    configure_by_name({f"{HERE}.add": {"result_ttl": None}, f"{HERE}.broken": {"result_ttl": 30}})
     kept = [policy_of(one).keeps_result for one in (tasks.add, tasks.broken, tasks.urgent)]
     assert kept == [0, 30, 86_400]
 
 
 @MEMORY
-def test_a_task_with_a_schedule_has_them(by_name, no_periodic_commands):
-    by_name({f"{__name__}.nightly": {"time_limit": 9, "lease": 33}})
+def test_a_task_with_a_schedule_has_them(configure_by_name, no_periodic_commands):
+    configure_by_name({f"{__name__}.nightly": {"time_limit": 9, "lease": 33}})
     periodic_command(crontab(hour=3, minute=0), time_limit=5)(django_task(nightly))
     policy = registry[f"{__name__}.nightly"].policy
     assert (policy.time_limit, policy.lease) == (5, 33)
@@ -159,8 +161,10 @@ def test_a_task_with_a_schedule_has_them(by_name, no_periodic_commands):
         (["shop.*"], "['tasks'] is ['shop.*']: give a dictionary, as in"),
     ],
 )
-def test_options_that_cannot_be_are_reported_by_a_check_and_refused_when_a_task_is_enqueued(by_name, names, said):
-    ours = by_name(names)
+def test_options_that_cannot_be_are_reported_by_a_check_and_refused_when_a_task_is_enqueued(
+    configure_by_name, names, said
+):
+    ours = configure_by_name(names)
     [error] = ours.check()
     assert (error.id, said in error.msg) == ("djqueue.E402", True), error.msg
     assert error.msg.startswith("TASKS['default']['OPTIONS']") and error.msg.count("OPTIONS") == 1
@@ -169,25 +173,25 @@ def test_options_that_cannot_be_are_reported_by_a_check_and_refused_when_a_task_
     assert str(caught.value) == error.msg
 
 
-def test_a_misspelt_key_for_names_is_reported(use):
-    [error] = use(OPTIONS={"task": {"shop.*": {}}}).check()
+def test_a_misspelt_key_for_names_is_reported(configure_backend):
+    [error] = configure_backend(OPTIONS={"task": {"shop.*": {}}}).check()
     assert (error.id, "did you mean 'tasks'?" in error.msg) == ("djqueue.E402", True), error.msg
 
 
-def test_patterns_that_overlap_and_contradict_each_other_are_refused_where_a_task_has_both(queue, by_name):
-    by_name({"*.test_options_by_name.plain*": {"debounce": 5}, "tests.*.plain": {"unique": "queued"}})
+def test_patterns_that_overlap_and_contradict_each_other_are_refused_where_a_task_has_both(queue, configure_by_name):
+    configure_by_name({"*.test_options_by_name.plain*": {"debounce": 5}, "tests.*.plain": {"unique": "queued"}})
     with pytest.raises(ValueError, match=r"\['tasks'\] for 'tests.*plain' cannot be used: debounce and unique exclude"):
         plain.enqueue()
 
 
-def test_a_queue_that_does_not_exist_is_reported(by_name):
-    [error] = by_name({f"{HERE}.*": {"queue_name": "slw"}}).check()
+def test_a_queue_that_does_not_exist_is_reported(configure_by_name):
+    [error] = configure_by_name({f"{HERE}.*": {"queue_name": "slw"}}).check()
     assert (error.id, f"['OPTIONS']['tasks']['{HERE}.*']['queue_name'] is 'slw'" in error.msg) == ("djqueue.E401", True)
 
 
-def test_options_that_no_queue_can_do_are_reported_and_hinder_no_declaration(settings, by_name):
+def test_options_that_no_queue_can_do_are_reported_and_hinder_no_declaration(settings, configure_by_name):
     settings.QUEUES = {"default": {"CLASS": "djqueue.backends.sqs.SqsQueue", "STORE": False}}
-    ours = by_name({f"{__name__}.*": {"throttle": None, "concurrency": 2}})
+    ours = configure_by_name({f"{__name__}.*": {"throttle": None, "concurrency": 2}})
     error = next(message for message in ours.check() if message.id == "djqueue.E404")
     assert "concurrency=" in error.msg and f"['tasks']['{__name__}.*']" in error.msg
     assert django_task(plain.func).module_path == plain.module_path
@@ -202,31 +206,31 @@ def test_options_that_no_queue_can_do_are_reported_and_hinder_no_declaration(set
         ("add", "it is no dotted path"),
     ],
 )
-def test_a_name_of_no_task_is_reported(by_name, name, said):
-    [warning] = by_name({name: {"time_limit": 3}}).check()
+def test_a_name_of_no_task_is_reported(configure_by_name, name, said):
+    [warning] = configure_by_name({name: {"time_limit": 3}}).check()
     assert warning.id == "djqueue.W404" and said in warning.msg and f"[{name!r}]" in warning.msg
 
 
 @pytest.mark.parametrize("name", [f"{HERE}.add", f"{HERE}.*", "*", "*.nothing", "t*", "tests.tasks.*", "json.tool.*"])
-def test_what_may_be_the_name_of_a_task_is_not_reported(by_name, name):
-    assert list(by_name({name: {"time_limit": 3}}).check()) == []
+def test_what_may_be_the_name_of_a_task_is_not_reported(configure_by_name, name):
+    assert list(configure_by_name({name: {"time_limit": 3}}).check()) == []
 
 
-def test_a_nearest_task_is_named(by_name):
+def test_a_nearest_task_is_named(configure_by_name):
     tasks.add.get_backend().declare(tasks.add)
-    [warning] = by_name({"tests.tasks.task.add": {"time_limit": 3}}).check()
+    [warning] = configure_by_name({"tests.tasks.task.add": {"time_limit": 3}}).check()
     assert f"did you mean '{HERE}.add'?" in warning.hint
 
 
 @MEMORY
-def test_what_cannot_be_imported_before_the_models_is_imported_after_them(queue, by_name, monkeypatch):
+def test_what_cannot_be_imported_before_the_models_is_imported_after_them(queue, configure_by_name, monkeypatch):
     def not_yet(path):
         raise AppRegistryNotReady("Models aren't loaded yet.")
 
     with monkeypatch.context() as early:
         early.setattr(apps, "models_ready", False)
         early.setattr(read, "import_string", not_yet)
-        by_name({f"{__name__}.plain": {"retry_on": ["LookupError"], "time_limit": 9}})
+        configure_by_name({f"{__name__}.plain": {"retry_on": ["LookupError"], "time_limit": 9}})
         declared = task(retries=3)(plain.func)
     declared.enqueue()
     policy = policy_of(declared)

@@ -102,8 +102,8 @@ def test_an_id_that_is_none_does_not_exist(queue):
 
 
 @pytest.mark.backends("memory", "sqlite")
-def test_a_command_as_a_task_has_its_result_kept_as_long_as_the_backend_says(queue, use):
-    use(OPTIONS={"result_ttl": 3600})
+def test_a_command_as_a_task_has_its_result_kept_as_long_as_the_backend_says(queue, configure_backend):
+    configure_backend(OPTIONS={"result_ttl": 3600})
     result = tasks.command_task.enqueue(4)
     run_one(queue)
     result.refresh()

@@ -140,11 +140,11 @@ def test_a_cancelled_task_has_failed(queue):
 @EACH
 def test_a_task_that_is_cancelled_between_two_attempts_keeps_the_first(queue):
     result, names = tasks.later.enqueue(), ("attempts", "worker_ids", "started_at", "last_attempted_at")
-    with serving("default") as beside:
+    with serving("default") as running:
         eventually(lambda: Result(result.id).status == "delayed")
     result.refresh()
     before = [getattr(result, name) for name in names]
-    assert before[:2] == [1, [beside.consumer.name]]
+    assert before[:2] == [1, [running.consumer.name]]
     assert Result(result.id).cancel()
     result.refresh()
     assert (result.status, [getattr(result, name) for name in names]) == (FAILED, before)
@@ -152,7 +152,7 @@ def test_a_task_that_is_cancelled_between_two_attempts_keeps_the_first(queue):
     assert "cancelled before its next attempt" in result.errors[-1].traceback
     ended = ended_of(queue, result.id)
     told = ended.status, ended.attempts, ended.worker, ended.seconds, ended.error
-    assert told == ("cancelled", 1, beside.consumer.name, 0, "cancelled before its next attempt")
+    assert told == ("cancelled", 1, running.consumer.name, 0, "cancelled before its next attempt")
 
 
 @EACH
@@ -198,16 +198,16 @@ def test_no_attempt_begins_in_the_future_or_before_the_one_before_it(queue, leas
 @pytest.mark.backends("memory", "sqlite", "redis", "postgres")
 def test_who_runs_a_task_that_lasts_is_known_while_it_runs(queue):
     result = tasks.waits.enqueue()
-    with serving("default") as beside:
+    with serving("default") as running:
         eventually(lambda: queue.store.get(f"attempt:{result.id}:1"))
         result.refresh()
-        assert (result.status, result.worker_ids) == (RUNNING, [beside.consumer.name])
+        assert (result.status, result.worker_ids) == (RUNNING, [running.consumer.name])
         assert result.finished_at is None
         tasks.release.set()
         eventually(lambda: tasks.waits.get_result(result.id).is_finished)
     noted = result.started_at
     result.refresh()
-    assert (result.status, result.worker_ids) == (SUCCESSFUL, [beside.consumer.name])
+    assert (result.status, result.worker_ids) == (SUCCESSFUL, [running.consumer.name])
     assert abs((result.started_at - noted).total_seconds()) < 0.01
     assert (result.finished_at - result.started_at).total_seconds() > 0.4
 

@@ -13,12 +13,12 @@ from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import NotSupported
 from djqueue.testing import assert_enqueued, assert_not_enqueued, capture_enqueued, memory_queues, run_due, virtual_time
 from tests.support.consumer import only
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 
 MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
 START = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
-seen: list = noted([])
+seen: list = cleared_per_test([])
 
 
 @queue_command

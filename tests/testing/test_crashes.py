@@ -6,12 +6,12 @@ from django.test import SimpleTestCase, TestCase, override_settings
 from djqueue import current_message, queues
 from djqueue.decorators import queue_command
 from djqueue.testing import assert_enqueued, crash_at, memory_queues, run_due, virtual_time
-from tests.support.consumer import heard
-from tests.support.notes import noted
+from tests.support.consumer import recorded_signals
+from tests.support.notes import cleared_per_test
 
 MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
-ran: list = noted([])
+ran: list = cleared_per_test([])
 
 
 @queue_command(result_ttl=60)
@@ -38,7 +38,7 @@ class Crashes:
 
     def test_before_the_queue_knew(self):
         result = work()
-        with crash_at("ran"), heard("completed") as told:
+        with crash_at("ran"), recorded_signals("completed") as told:
             [run] = run_due()
             assert (run.outcome, run.value, result.status) == ("lost", "work", "running")
         assert told == []
@@ -48,7 +48,7 @@ class Crashes:
 
     def test_before_anybody_else_knew(self):
         result = work()
-        with crash_at("settled"), heard("completed") as told:
+        with crash_at("settled"), recorded_signals("completed") as told:
             assert [run.outcome for run in run_due()] == ["done"]
         assert (told, result.status, ran) == ([], "unknown", [("work", 1)])
         assert run_due() == []

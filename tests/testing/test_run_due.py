@@ -15,12 +15,12 @@ from djqueue.decorators import queue_command
 from djqueue.exceptions import CommandFailed, Discard
 from djqueue.testing import assert_enqueued, assert_not_enqueued, memory_queues, run_due
 from tests.app.models import Thing
-from tests.support.consumer import heard
-from tests.support.notes import noted
+from tests.support.consumer import recorded_signals
+from tests.support.notes import cleared_per_test
 
 MEMORY = {"CLASS": "djqueue.backends.memory.MemoryQueue"}
 DATABASE = {"CLASS": "djqueue.backends.database.DatabaseQueue"}
-done: list = noted([])
+done: list = cleared_per_test([])
 
 
 @queue_command
@@ -215,14 +215,14 @@ class RunDue:
     def test_signals_are_those_of_a_consumer(self):
         explode()
         build("fence")
-        with heard("claimed", "started", "completed", "failed", "empty") as told:
+        with recorded_signals("claimed", "started", "completed", "failed", "empty") as told:
             run_due()
         failed, completed = ["claimed", "started", "failed"], ["claimed", "started", "completed"]
         assert [name for name, _ in told] == [*failed, *completed, "empty", "empty"]
 
     def test_what_a_command_leaves_for_its_commit_is_done_before_it_is_settled(self):
         build_later("fence")
-        with heard("enqueued", "completed") as told:
+        with recorded_signals("enqueued", "completed") as told:
             run_due()
         ended = [(name, about["sender"]) for name, about in told][-3:]
         assert ended == [("enqueued", build.name), ("completed", build_later.name), ("completed", build.name)]
@@ -253,11 +253,11 @@ class RunDue:
             run_due()
 
     def test_it_leaves_no_ears_and_no_patches(self):
-        ears = {name: len(getattr(signals, name).receivers) for name in ("enqueued", "completed", "failed")}
+        receivers = {name: len(getattr(signals, name).receivers) for name in ("enqueued", "completed", "failed")}
         explode()
         with self.assertRaises(ValueError):
             run_due(raise_errors=True)
-        assert {name: len(getattr(signals, name).receivers) for name in ears} == ears
+        assert {name: len(getattr(signals, name).receivers) for name in receivers} == receivers
         assert "close" not in vars(connections["default"])
 
 

@@ -47,7 +47,7 @@ def store(queue):
 
 
 @pytest.fixture
-def things(store):
+def collection(store):
     return Collection(store, "things")
 
 
@@ -55,34 +55,34 @@ def put(things, name, value):
     return things.change(name, lambda was: value)
 
 
-def test_a_value_is_set_read_changed_and_removed(things):
-    known, values = things.read()
+def test_a_value_is_set_read_changed_and_removed(collection):
+    known, values = collection.read()
     assert (known, values) == (Known(None), {})
-    assert put(things, "a", b"1")
-    assert put(things, "name \0 of 'any' kind é", bytes(range(256)))
-    known, values = things.read(known)
+    assert put(collection, "a", b"1")
+    assert put(collection, "name \0 of 'any' kind é", bytes(range(256)))
+    known, values = collection.read(known)
     assert values == {"a": b"1", "name \0 of 'any' kind é": bytes(range(256))}
-    assert (things.get("a"), things.get("none")) == (b"1", None)
-    assert not put(things, "a", b"1")
-    assert things.read(known) == (known, {})
-    assert things.change("a", lambda was: was + b"2")
-    known, values = things.read(known)
+    assert (collection.get("a"), collection.get("none")) == (b"1", None)
+    assert not put(collection, "a", b"1")
+    assert collection.read(known) == (known, {})
+    assert collection.change("a", lambda was: was + b"2")
+    known, values = collection.read(known)
     assert values == {"a": b"12"}
-    assert put(things, "a", None)
-    assert not put(things, "a", None)
-    known, values = things.read(known)
-    assert (set(known.names()), values, things.get("a")) == ({"name \0 of 'any' kind é"}, {}, None)
+    assert put(collection, "a", None)
+    assert not put(collection, "a", None)
+    known, values = collection.read(known)
+    assert (set(known.names()), values, collection.get("a")) == ({"name \0 of 'any' kind é"}, {}, None)
 
 
-def test_a_state_that_was_there_before_is_a_change_too(things):
-    put(things, "a", b"1")
-    one = things.read()[0]
-    put(things, "a", b"2")
-    other = things.read(one)[0]
-    put(things, "a", b"1")
-    assert things.read(other) == (one, {"a": b"1"})
-    put(things, "a", None)
-    assert things.read(one) == (Known(None), {})
+def test_a_state_that_was_there_before_is_a_change_too(collection):
+    put(collection, "a", b"1")
+    one = collection.read()[0]
+    put(collection, "a", b"2")
+    other = collection.read(one)[0]
+    put(collection, "a", b"1")
+    assert collection.read(other) == (one, {"a": b"1"})
+    put(collection, "a", None)
+    assert collection.read(one) == (Known(None), {})
 
 
 def test_two_collections_of_a_store_have_values_of_their_own(store):
@@ -90,30 +90,30 @@ def test_two_collections_of_a_store_have_values_of_their_own(store):
     assert Collection(store, "other").read()[1] == {}
 
 
-def test_many_who_change_at_once_lose_nothing(things):
+def test_many_who_change_at_once_lose_nothing(collection):
     names = [f"name {number}" for number in range(4)]
 
     def work(worker):
         for name in random.Random(worker).sample(names, len(names)):
-            things.change(name, lambda was: (was or b"") + b"%d" % worker)
+            collection.change(name, lambda was: (was or b"") + b"%d" % worker)
 
     together(*[lambda worker=worker: work(worker) for worker in range(5)], last=connections.close_all)
-    known, values = things.read()
+    known, values = collection.read()
     assert {name: sorted(values[name]) for name in names} == dict.fromkeys(names, sorted(b"01234"))
-    assert things.read(known) == (known, {})
+    assert collection.read(known) == (known, {})
 
 
-def test_who_reads_while_others_change_knows_the_last_state_in_the_end(things):
+def test_who_reads_while_others_change_knows_the_last_state_in_the_end(collection):
     known, seen = Known(), {}
 
     def change(worker):
         for turn in range(12):
-            put(things, f"name {turn % 3}", None if turn % 4 == 3 else b"%d of %d" % (turn, worker))
+            put(collection, f"name {turn % 3}", None if turn % 4 == 3 else b"%d of %d" % (turn, worker))
 
     def read():
         nonlocal known
         for _ in range(20):
-            known, values = things.read(known)
+            known, values = collection.read(known)
             note(values)
 
     def note(values):
@@ -122,29 +122,29 @@ def test_who_reads_while_others_change_knows_the_last_state_in_the_end(things):
             del seen[name]
 
     together(lambda: change(1), lambda: change(2), read, last=connections.close_all)
-    known, values = things.read(known)
+    known, values = collection.read(known)
     note(values)
-    assert seen == things.read()[1]
+    assert seen == collection.read()[1]
 
 
 @pytest.mark.backends("sqlite", "postgres", "mariadb")
-def test_in_a_database_a_change_is_part_of_the_transaction(things, queue):
+def test_in_a_database_a_change_is_part_of_the_transaction(collection, queue):
     with transaction.atomic(using=queue.database):
-        put(things, "a", b"1")
+        put(collection, "a", b"1")
         transaction.set_rollback(True, using=queue.database)
-    assert things.read() == (Known(None), {})
+    assert collection.read() == (Known(None), {})
 
 
 @pytest.mark.backends("postgres", "mariadb")
-def test_two_transactions_that_change_the_same_in_another_order_do_not_deadlock(things, queue):
+def test_two_transactions_that_change_the_same_in_another_order_do_not_deadlock(collection, queue):
     def work(names):
         for turn in range(5):
             with transaction.atomic(using=queue.database):
                 for name in names:
-                    put(things, name, b"%d" % turn)
+                    put(collection, name, b"%d" % turn)
 
     together(lambda: work("abc"), lambda: work("cba"), lambda: work("bca"), last=connections.close_all)
-    assert things.read()[1] == dict.fromkeys("abc", b"4")
+    assert collection.read()[1] == dict.fromkeys("abc", b"4")
 
 
 class TestEarlierForm:
@@ -154,80 +154,80 @@ class TestEarlierForm:
         texts = {name: b64encode(value).decode() for name, value in values.items()}
         store.put("things", json.dumps(texts).encode())
 
-    def test_it_is_taken_over_by_whatever_comes_first(self, store, things):
+    def test_it_is_taken_over_by_whatever_comes_first(self, store, collection):
         values = {f"name {number}": b"%d" % number for number in range(200)}
         self.old(store, **values)
-        assert things.read()[1] == values
+        assert collection.read()[1] == values
         assert store.get("things") is None
         self.old(store, more=b"1")
-        assert things.get("more") == b"1"
+        assert collection.get("more") == b"1"
         self.old(store, gone=b"1")
-        assert put(things, "gone", None)
-        assert things.read()[1] == values | {"more": b"1"}
+        assert put(collection, "gone", None)
+        assert collection.read()[1] == values | {"more": b"1"}
 
-    def test_what_an_old_process_adds_beside_is_the_latest(self, store, things):
-        put(things, "a", b"new")
-        put(things, "b", b"new")
-        known = things.read()[0]
+    def test_what_an_old_process_adds_beside_is_the_latest(self, store, collection):
+        put(collection, "a", b"new")
+        put(collection, "b", b"new")
+        known = collection.read()[0]
         self.old(store, a=b"old")
-        assert things.read(known)[1] == {"a": b"old"}
-        assert things.read()[1] == {"a": b"old", "b": b"new"}
+        assert collection.read(known)[1] == {"a": b"old"}
+        assert collection.read()[1] == {"a": b"old", "b": b"new"}
 
-    def test_many_who_take_it_over_at_once_lose_nothing(self, store, things):
+    def test_many_who_take_it_over_at_once_lose_nothing(self, store, collection):
         values = {f"name {number}": b"%d" % number for number in range(30)}
         self.old(store, **values)
-        found = together(*[lambda: things.read()[1]] * 5, last=connections.close_all)
+        found = together(*[lambda: collection.read()[1]] * 5, last=connections.close_all)
         assert found == [values] * 5
 
-    def test_a_value_that_is_no_base64_is_kept_as_it_is(self, store, things):
+    def test_a_value_that_is_no_base64_is_kept_as_it_is(self, store, collection):
         store.put("things", b'{"a": "\\u00e9!", "b": 7, "c": "MQ=="}')
-        assert things.read()[1] == {"a": "é!".encode(), "b": b"7", "c": b"1"}
+        assert collection.read()[1] == {"a": "é!".encode(), "b": b"7", "c": b"1"}
 
 
 class TestUnreadable:
     @pytest.mark.parametrize("junk", [b"junk", b"null", b"\xff", b"[1]", b'"text"'])
-    def test_an_earlier_form_is_put_aside(self, store, things, caplog, junk):
+    def test_an_earlier_form_is_put_aside(self, store, collection, caplog, junk):
         store.put("things", junk)
-        put(things, "a", b"1")
-        assert things.read()[1] == {"a": b"1"}
+        put(collection, "a", b"1")
+        assert collection.read()[1] == {"a": b"1"}
         assert "Some things cannot be read, and rest" in caplog.text
         assert (store.get("things"), store.get("things:unreadable")) == (None, junk)
 
-    def test_an_index_is_made_anew_of_the_parts(self, store, things, caplog):
+    def test_an_index_is_made_anew_of_the_parts(self, store, collection, caplog):
         names = [f"name {number}" for number in range(20)]
         for name in names:
-            put(things, name, b"1")
+            put(collection, name, b"1")
         store.put("things:index:", b"junk")
-        assert set(things.read()[1]) == set(names)
+        assert set(collection.read()[1]) == set(names)
         assert "index of things cannot be read" in caplog.text
-        put(things, "more", b"1")
+        put(collection, "more", b"1")
         caplog.clear()
-        assert set(things.read()[1]) == {*names, "more"}
+        assert set(collection.read()[1]) == {*names, "more"}
         assert caplog.text == ""
 
-    def test_values_of_a_part_rest_until_they_are_set_again(self, store, things, caplog):
-        put(things, "a", b"1")
-        put(things, "b", b"2")
+    def test_values_of_a_part_rest_until_they_are_set_again(self, store, collection, caplog):
+        put(collection, "a", b"1")
+        put(collection, "b", b"2")
         assert number_of("a") != number_of("b")
-        known = things.read()[0]
+        known = collection.read()[0]
         store.put(f"things:part:{number_of('a')}", b"junk")
-        assert things.read()[1] == {"b": b"2"}
+        assert collection.read()[1] == {"b": b"2"}
         assert "Some things cannot be read, and rest" in caplog.text
-        assert put(things, "a", b"1")
-        assert things.read(known)[1] == {}
-        assert things.read()[1] == {"a": b"1", "b": b"2"}
+        assert put(collection, "a", b"1")
+        assert collection.read(known)[1] == {}
+        assert collection.read()[1] == {"a": b"1", "b": b"2"}
         assert store.get("things:unreadable") == b"junk"
 
-    def test_values_that_were_changed_or_deleted_by_hand_are_as_they_are_found(self, store, things):
-        put(things, "a", b"1")
-        put(things, "b", b"2")
+    def test_values_that_were_changed_or_deleted_by_hand_are_as_they_are_found(self, store, collection):
+        put(collection, "a", b"1")
+        put(collection, "b", b"2")
         store.put("things:value:a", b"3")
         store.drop("things:value:b")
-        known, values = things.read()
+        known, values = collection.read()
         assert (set(known.names()), values) == ({"a"}, {"a": b"3"})
-        assert things.read(known)[1] == {}
-        assert put(things, "b", b"4")
-        assert things.read(known)[1] == {"b": b"4"}
+        assert collection.read(known)[1] == {}
+        assert put(collection, "b", b"4")
+        assert collection.read(known)[1] == {"b": b"4"}
 
 
 @pytest.mark.backends("memory")
@@ -244,7 +244,7 @@ def test_a_store_that_has_only_single_changes_does_for_it():
 
 
 @pytest.mark.backends("memory")
-def test_who_cannot_change_anything_is_told(things, store, monkeypatch):
+def test_who_cannot_change_anything_is_told(collection, store, monkeypatch):
     monkeypatch.setattr(store, "swap_many", lambda changes, ttl: False)
     with pytest.raises(QueueError, match="The things could not be changed"):
-        put(things, "a", b"1")
+        put(collection, "a", b"1")

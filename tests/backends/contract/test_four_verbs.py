@@ -118,7 +118,7 @@ def test_a_failed_queue_has_the_options_of_its_queue():
 
 
 @pytest.fixture
-def guarded(queue):
+def queue_with_store(queue):
     queue.store = MemoryStore("toy")
     return queue
 
@@ -126,31 +126,31 @@ def guarded(queue):
 @pytest.mark.parametrize(
     "guard", [OnceGuard("key", 60), DebounceGuard("key", 60), DebounceGuard("key", 60, always_delay=True)]
 )
-def test_df16_after_a_put_that_failed_the_next_is_not_refused(guarded, guard):
+def test_df16_after_a_put_that_failed_the_next_is_not_refused(queue_with_store, guard):
     for _ in range(2):
-        with guarded.fails_at(1), pytest.raises(ConnectionError):
-            send(guarded, guard, "failed")
-        assert len(guarded) == 0
-    assert list(send(guarded, guard, "work")) == ["work"]
+        with queue_with_store.fails_at(1), pytest.raises(ConnectionError):
+            send(queue_with_store, guard, "failed")
+        assert len(queue_with_store) == 0
+    assert list(send(queue_with_store, guard, "work")) == ["work"]
 
 
-def test_df16_after_a_scheduled_put_that_failed_the_mark_is_as_it_was(guarded):
+def test_df16_after_a_scheduled_put_that_failed_the_mark_is_as_it_was(queue_with_store):
     guard = DebounceGuard("key", 60)
-    send(guarded, guard, "first")
-    was = guarded.store.get("key")
-    with guarded.fails_at(1), pytest.raises(ConnectionError):
-        send(guarded, guard, "failed")
-    assert guarded.store.get("key") == was
-    assert list(send(guarded, guard, "scheduled", "refused")) == ["scheduled"]
+    send(queue_with_store, guard, "first")
+    was = queue_with_store.store.get("key")
+    with queue_with_store.fails_at(1), pytest.raises(ConnectionError):
+        send(queue_with_store, guard, "failed")
+    assert queue_with_store.store.get("key") == was
+    assert list(send(queue_with_store, guard, "scheduled", "refused")) == ["scheduled"]
 
 
-def test_what_cannot_be_postponed_comes_at_its_first_moment_and_no_call_is_lost(guarded):
+def test_what_cannot_be_postponed_comes_at_its_first_moment_and_no_call_is_lost(queue_with_store):
     guard = DebounceGuard("key", 0.1, extend=True)
-    called = guarded.now()
-    assert list(send(guarded, guard, "first", "refused")) == ["first"]
-    (first,) = claim(guarded)
+    called = queue_with_store.now()
+    assert list(send(queue_with_store, guard, "first", "refused")) == ["first"]
+    (first,) = claim(queue_with_store)
     assert first.claimed >= called + 0.1
-    assert list(send(guarded, guard, "next")) == ["next"]
+    assert list(send(queue_with_store, guard, "next")) == ["next"]
 
 
 # ---- items

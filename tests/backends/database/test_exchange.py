@@ -8,7 +8,7 @@ from django.db import OperationalError, transaction
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.flow.gates import Gate
 from djqueue.testing.contract.steps import claim, entry, leased, names, put, run_out, until_now_is
-from tests.support.database import again, in_four_processes, statements
+from tests.support.database import as_another_process, in_four_processes, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -69,11 +69,11 @@ def test_entries_of_lanes_go_and_come_with_the_others(queue):
     put(queue, *"ab", lane="lane", gate=ORDERED)
     (first,) = claim(queue)
     (plain,) = leased(queue, "plain")
-    held, claimed = again(queue).exchange([plain, first], 5)
+    held, claimed = as_another_process(queue).exchange([plain, first], 5)
     assert (held, names(claimed)) == ([plain, first], ["b"])
     (plain,) = leased(queue, "plain")
     put(queue, "c", lane="other", gate=ORDERED)
-    assert (names(again(queue).exchange([plain], 5)[1]), queue.stats().done) == (["c"], 3)
+    assert (names(as_another_process(queue).exchange([plain], 5)[1]), queue.stats().done) == (["c"], 3)
 
 
 def test_ids_are_remembered_here_too(backend):
@@ -100,7 +100,7 @@ def test_an_exchange_whose_claim_fails_is_repeated_without_harm(queue, monkeypat
     put(queue, "next", lane="lane", gate=ORDERED)
     with monkeypatch.context() as patched, pytest.raises(OperationalError):
         patched.setattr(queue._claims, "_laned", lost_connection)
-        again(queue).exchange([], 0)
+        as_another_process(queue).exchange([], 0)
         queue._claims._stirred = False
         queue.exchange(done, 2)
     held, claimed = queue.exchange(done, 2)

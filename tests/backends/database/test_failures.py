@@ -30,8 +30,8 @@ from djqueue.testing.contract.lane_steps import drained, fill, runs_of, unit
 from djqueue.testing.contract.steps import claim, leased, names, put, with_counts
 from djqueue.utils import clock
 from tests.app.commands import note
-from tests.support.consumer import heard
-from tests.support.database import again, elsewhere
+from tests.support.consumer import recorded_signals
+from tests.support.database import as_another_connection, as_another_process
 from tests.support.processes import until
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
@@ -101,7 +101,7 @@ def test_reaping_gives_it_back_too(queue):
     put(queue, "a")
     lose_a_claim(queue, "claim")
     queue.reap()
-    assert (queue.stats().leased, starts(again(queue).claim(5))) == (0, [("a", 1, 0)])
+    assert (queue.stats().leased, starts(as_another_process(queue).claim(5))) == (0, [("a", 1, 0)])
 
 
 def test_nor_one_by_a_rate_limit(queue):
@@ -147,7 +147,7 @@ def test_a_claim_that_fails_in_the_callers_transaction_is_the_callers_to_roll_ba
 
 def test_what_others_hold_is_not_given_back(queue):
     put(queue, "theirs")
-    theirs = again(queue).claim(5)
+    theirs = as_another_process(queue).claim(5)
     put(queue, "mine")
     lose_a_claim(queue, "claim")
     assert starts(queue.claim(5)) == [("mine", 1, 0)]
@@ -170,7 +170,7 @@ def settled_with_results(queue, count, outcome):
 
 @pytest.mark.parametrize(("outcome", "signal"), [(Outcome.DONE, "completed"), (Outcome.FAILED, "failed")])
 def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue, outcome, signal):
-    with heard(signal, "lease_lost") as told, unheard("say", times=3) as lost:
+    with recorded_signals(signal, "lease_lost") as told, unheard("say", times=3) as lost:
         assert settled_with_results(queue, 40, outcome) == 40
     assert (len(lost), [name for name, _ in told]) == (3, [signal] * 40)
 
@@ -506,7 +506,7 @@ def test_a_statement_that_failed_leaves_no_cursor_to_the_garbage_collection_of_a
     try:
         with transaction.atomic(queue.database):
             QueueFact.objects.using(queue.database).create(name="any", value=b"")
-            assert elsewhere(queue, fail)
+            assert as_another_connection(queue, fail)
     finally:
         gc.enable()
 
@@ -554,7 +554,7 @@ def restore(path):
 
 
 @pytest.fixture
-def file(backend, tmp_path, monkeypatch):
+def own_database(backend, tmp_path, monkeypatch):
     """A database of the test's own in the place of the usual one."""
     usual, path = connections["default"], tmp_path / "own.sqlite3"
     copied(usual.settings_dict["NAME"], path)
@@ -570,34 +570,34 @@ def warnings_of(caplog):
 
 
 @pytest.mark.backends("sqlite")
-def test_a_file_that_was_replaced_is_opened_anew(file, queue, caplog):
+def test_a_file_that_was_replaced_is_opened_anew(own_database, queue, caplog):
     put(queue, "before")
-    restore(file)
-    elsewhere(queue, lambda: put(queue, "after"))
+    restore(own_database)
+    as_another_connection(queue, lambda: put(queue, "after"))
     assert names(queue.claim(5)) == ["before", "after"]
     assert warnings_of(caplog) == ["WARNING"]
 
 
 @pytest.mark.backends("sqlite")
-def test_a_transaction_of_the_caller_is_to_be_begun_anew(file, queue, caplog):
+def test_a_transaction_of_the_caller_is_to_be_begun_anew(own_database, queue, caplog):
     put(queue, "before")
     with pytest.raises(OperationalError, match="begin the transaction anew"), transaction.atomic(using=queue.database):
         put(queue, "lost with it")
-        restore(file)
+        restore(own_database)
         put(queue, "refused")
     assert warnings_of(caplog) == ["WARNING"]
     with transaction.atomic(using=queue.database):
         put(queue, "after")
-    assert elsewhere(queue, lambda: names(queue.claim(5))) == ["before", "after"]
+    assert as_another_connection(queue, lambda: names(queue.claim(5))) == ["before", "after"]
 
 
 @pytest.mark.backends("sqlite")
-def test_a_running_consumer_goes_on_with_the_file_that_was_put_in_place(file, site):
+def test_a_running_consumer_goes_on_with_the_file_that_was_put_in_place(own_database, site):
     note.enqueue("before")
     consumer = site.consumer()
     until(lambda: site.ledger.exists() and site.ledger.read_text() == "before\n")
     until(lambda: queues["default"].stats().done == 1)
-    restore(file)
+    restore(own_database)
     connections["default"].close()
     note.enqueue("after")
     until(lambda: site.ledger.read_text() == "before\nafter\n")

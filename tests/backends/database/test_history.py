@@ -12,7 +12,7 @@ from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.models import QueueHistory
 from djqueue.testing.contract.history import ids, kept, records
 from djqueue.testing.contract.steps import claim, entry, leased, put
-from tests.support.database import again, rolled_back, statements
+from tests.support.database import as_another_process, rolled_back, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -115,7 +115,7 @@ def test_rows_stay_bounded_while_two_processes_settle(queue):
     most, size = 1000, 20
     with override_settings(QUEUE_HISTORY={"count": most}):
         for turn in range(120):
-            one = again(queue) if turn % 40 == 0 else one  # noqa: F821  # a process that begins
+            one = as_another_process(queue) if turn % 40 == 0 else one  # noqa: F821  # a process that begins
             for each in (queue, one):
                 each.complete(leased(each, *map(str, range(size))), history=records(each, size))
     assert most <= rows(queue).aggregate(Sum("count"))["count__sum"] <= most * 1.2

@@ -16,7 +16,7 @@ from djqueue.testing.contract.inspection import bodies
 from djqueue.testing.contract.steps import entry, names
 from djqueue.testing.contract.stress import LaneStress
 from djqueue.testing.patience import PATIENCE
-from tests.support.database import again, statements
+from tests.support.database import as_another_process, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -54,7 +54,7 @@ def test_no_more_are_out_than_a_gate_lets_while_many_claim(queue):
 def test_two_who_put_into_one_lane_do_not_wait_for_each_other(backend, queue):
     if backend.id == "sqlite":
         return  # it has one writer
-    other, written, seen = again(queue), threading.Event(), threading.Event()
+    other, written, seen = as_another_process(queue), threading.Event(), threading.Event()
 
     def first():
         with transaction.atomic(using=queue.database):
@@ -96,7 +96,7 @@ def test_what_a_transaction_put_or_settled_is_as_it_was_when_it_is_rolled_back(q
 def test_who_is_busy_with_other_work_sees_lanes_that_others_filled_soon(queue):
     queue.put([entry() for _ in range(50)])
     queue.complete(queue.claim(1))
-    fill(again(queue), "a", "1")
+    fill(as_another_process(queue), "a", "1")
     eventually(lambda: "1" in names(queue.claim(1)))
     assert len(queue) > 0
 
@@ -138,7 +138,7 @@ def test_an_idle_claim_is_as_cheap_beside_a_thousand_lanes_that_may_not_open(que
 
 
 def test_the_last_come_leave_first_among_those_of_one_priority(queue):
-    queue = again(queue, lifo=True)
+    queue = as_another_process(queue, lifo=True)
     queue.put([entry("low", priority=-1), entry("1"), entry("2")])
     queue.put([entry("3"), entry("high", priority=1), entry("later", delay=0.001)])
     eventually(lambda: len(queue.peek(READY)) == 6)
@@ -151,7 +151,7 @@ def test_the_last_come_leave_first_among_those_of_one_priority(queue):
 
 
 def test_lanes_keep_their_order_where_the_last_come_first(queue):
-    queue = again(queue, lifo=True)
+    queue = as_another_process(queue, lifo=True)
     fill(queue, "a", *"12")
     fill(queue, "a", "first", priority=1)
     queue.put([entry("x", priority=-5), entry("y", priority=5)])
@@ -194,7 +194,7 @@ def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypa
     def read_and_be_late(*args):
         tickets = read(*args)
         monkeypatch.setattr(lanes, "take_tickets", read)
-        other = again(queue)
+        other = as_another_process(queue)
         fill(other, "a", "2", gate=TWO)
         assert other.lane("a").gate == TWO
         return tickets
@@ -262,7 +262,7 @@ def test_a_turn_in_which_nothing_left_spends_nothing(backend, queue):
 
     def amend():
         with transaction.atomic(using=queue.database):
-            assert again(queue).amend(waits.entry.id, b"1", b"one")
+            assert as_another_process(queue).amend(waits.entry.id, b"1", b"one")
             amended.set()
             assert claimed.wait(PATIENCE)
 

@@ -18,7 +18,7 @@ from djqueue.testing import eventually, together
 from djqueue.testing.contract.lane_steps import fill
 from djqueue.testing.contract.steps import claim, entry, put
 from djqueue.testing.patience import PATIENCE
-from tests.support.database import again, rolled_back
+from tests.support.database import as_another_process, rolled_back
 
 pytestmark = pytest.mark.backends("postgres")
 
@@ -69,7 +69,7 @@ def waiting(queue, seconds=PATIENCE):
 
 
 @pytest.fixture
-def told(queue):
+def notified_queues(queue):
     """The queues that were notified of since this was last asked, as any connection that listens has it."""
     database = connections["postgres"]
     connection = database.get_new_connection({**database.get_connection_params(), "autocommit": True})
@@ -90,27 +90,27 @@ def told(queue):
     os.close(writer)
 
 
-def test_nobody_is_notified_while_nobody_waits(queue, told):
+def test_nobody_is_notified_while_nobody_waits(queue, notified_queues):
     put(queue, "work")
-    assert told() == []
+    assert notified_queues() == []
 
 
-def test_a_transaction_notifies_once_and_only_if_it_commits(queue, told):
+def test_a_transaction_notifies_once_and_only_if_it_commits(queue, notified_queues):
     with waiting(queue) as answers:
         with rolled_back("postgres"):
             put(queue, "lost")
-        assert (told(), answers) == ([], [])
+        assert (notified_queues(), answers) == ([], [])
         with transaction.atomic("postgres"):
             for word in "abc":
                 put(queue, word)
             assert answers == []
-    assert (told(), answers) == ([queue.name], [True])
+    assert (notified_queues(), answers) == ([queue.name], [True])
 
 
-def test_what_is_due_later_notifies_nobody(queue, told):
+def test_what_is_due_later_notifies_nobody(queue, notified_queues):
     with waiting(queue, 1.0) as answers:
         put(queue, "later", delay=60)
-        assert told() == []
+        assert notified_queues() == []
     assert answers == [False]
 
 
@@ -132,7 +132,7 @@ def test_what_was_put_before_anybody_listened_is_found(queue):
 
     def consume():
         assert is_put.wait(PATIENCE)
-        with waiting(again(queue)) as answers:
+        with waiting(as_another_process(queue)) as answers:
             assert answers == []
             put_it.set()
         return answers
@@ -173,16 +173,16 @@ def test_what_comes_while_the_connection_is_broken_is_found(queue, monkeypatch):
     assert queue.notifies
 
 
-def test_a_process_that_is_busy_does_not_listen(queue, told):
+def test_a_process_that_is_busy_does_not_listen(queue, notified_queues):
     """Its notifications find nobody who waits."""
     queue.wait_for_work(0.3)
     assert is_listening(queue)
     for _ in range(listening.UNUSED + 1):
         put(queue, "work")
     eventually(lambda: not is_listening(queue))
-    told()
+    notified_queues()
     put(queue, "work")
-    assert told() == []
+    assert notified_queues() == []
 
 
 def test_the_connection_is_closed_when_nobody_waits_any_more(queue, monkeypatch):
@@ -223,36 +223,36 @@ def test_within_a_transaction_nobody_listens(queue):
     assert rows(LISTENERS) == []
 
 
-def test_what_others_settle_opens_lanes_for_those_who_wait(queue, told):
+def test_what_others_settle_opens_lanes_for_those_who_wait(queue, notified_queues):
     fill(queue, "a", "1", "2")
     lease = claim(queue)
     with waiting(queue) as answers:
-        again(queue).complete(lease)
-    assert (answers, set(told())) == ([True], {queue.name})
+        as_another_process(queue).complete(lease)
+    assert (answers, set(notified_queues())) == ([True], {queue.name})
 
 
-def test_without_the_option_nobody_listens_or_notifies(queue, told):
-    silent = again(queue, notify=False)
+def test_without_the_option_nobody_listens_or_notifies(queue, notified_queues):
+    silent = as_another_process(queue, notify=False)
     assert not silent.notifies
     assert silent.wait_for_work(0.01) is False
     assert rows(LISTENERS) == []
     with waiting(queue) as answers:
         put(silent, "work")
-        assert told() == []
+        assert notified_queues() == []
     assert answers == [True]  # it looks, too
 
 
 @pytest.mark.parametrize("notify", ["nowhere", 5, []])
 def test_the_option_is_a_switch_or_an_alias(queue, notify):
     with pytest.raises(InvalidQueueError, match=r"OPTIONS\['NOTIFY'\] is .*: give True, False, or an alias"):
-        again(queue, notify=notify)
+        as_another_process(queue, notify=notify)
 
 
 @pytest.mark.backends("postgres", database=True)
 def test_the_option_is_checked(queue):
-    assert again(queue, notify="postgres").check() == again(queue, notify=True).check() == []
+    assert as_another_process(queue, notify="postgres").check() == as_another_process(queue, notify=True).check() == []
     assert [message.id for message in DatabaseQueue("one", "default", notify=True).check()][-1:] == ["djqueue.W207"]
-    assert [message.id for message in again(queue, notify="default").check()] == ["djqueue.W207"]
+    assert [message.id for message in as_another_process(queue, notify="default").check()] == ["djqueue.W207"]
     assert not DatabaseQueue("one", "default", notify=True).notifies
 
 
@@ -260,7 +260,7 @@ def test_the_option_is_checked(queue):
 
 
 @pytest.fixture
-def pooled(backend, private_server, monkeypatch):
+def pooler(backend, private_server, monkeypatch):
     """The database of the alias is reached through a pooler of transactions."""
     pooler, database = private_server("pgbouncer"), connections.databases[backend.alias]
     monkeypatch.setitem(connections.databases, "direct", dict(database))
@@ -275,7 +275,7 @@ def pooled(backend, private_server, monkeypatch):
 
 
 @pytest.mark.server("pgbouncer")
-def test_behind_a_pooler_of_transactions_queues_are_polled(pooled, queue, caplog, monkeypatch):
+def test_behind_a_pooler_of_transactions_queues_are_polled(pooler, queue, caplog, monkeypatch):
     monkeypatch.setattr(listening, "ARRIVES_IN", 0.3)
     assert queue.notifies
     assert queue.wait_for_work(1.0) is False
@@ -290,7 +290,7 @@ def test_behind_a_pooler_of_transactions_queues_are_polled(pooled, queue, caplog
 
 
 @pytest.mark.server("pgbouncer")
-def test_behind_a_pooler_of_transactions_puts_go_on_whose_prepared_statement_is_in_another_session(pooled, queue):
+def test_behind_a_pooler_of_transactions_puts_go_on_whose_prepared_statement_is_in_another_session(pooler, queue):
     def put_often():
         return [queue.put([entry()]) for _ in range(2 * prepared.PREPARED_AFTER)]
 
@@ -299,8 +299,8 @@ def test_behind_a_pooler_of_transactions_puts_go_on_whose_prepared_statement_is_
 
 
 @pytest.mark.server("pgbouncer")
-def test_behind_a_pooler_the_process_may_listen_beside_it(pooled, queue):
-    queue = again(queue, notify="direct")
+def test_behind_a_pooler_the_process_may_listen_beside_it(pooler, queue):
+    queue = as_another_process(queue, notify="direct")
     with waiting(queue) as answers:
         queue.put([entry()])
     assert (answers, queue.notifies) == ([True], True)

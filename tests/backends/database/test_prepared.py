@@ -12,7 +12,7 @@ OFTEN = prepared.PREPARED_AFTER + 2
 
 
 @pytest.fixture(autouse=True)
-def _as_at_the_start(queue, monkeypatch):
+def _nothing_prepared(queue, monkeypatch):
     monkeypatch.setattr(prepared, "_without", set())
     connections[queue.database].close()
 

@@ -29,7 +29,7 @@ from djqueue.testing import eventually, together
 from djqueue.testing.contract.steps import claim, entry, leased, names, put, until_now_is, with_counts
 from djqueue.testing.patience import PATIENCE
 from tests.support.backends import FULL
-from tests.support.database import elsewhere, in_four_processes
+from tests.support.database import as_another_connection, in_four_processes
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -64,8 +64,8 @@ def test_a_put_is_part_of_the_callers_transaction(queue):
     assert len(queue) == 0
     with atomic(queue):
         put(queue, "work")
-        assert elsewhere(queue, lambda: (len(queue), queue.claim(1))) == (0, [])
-    assert elsewhere(queue, lambda: len(queue)) == 1
+        assert as_another_connection(queue, lambda: (len(queue), queue.claim(1))) == (0, [])
+    assert as_another_connection(queue, lambda: len(queue)) == 1
 
 
 def test_every_verb_works_inside_a_transaction_and_leaves_it_to_its_owner(queue):
@@ -133,7 +133,7 @@ def claimed_elsewhere(queue):
             assert session.passing(error)
             return []
 
-    return elsewhere(queue, look)
+    return as_another_connection(queue, look)
 
 
 @pytest.mark.parametrize("guard", [LATE, UniqueGuard("key"), UniqueGuard("key", running=False)])
@@ -159,7 +159,7 @@ def test_what_somebody_is_about_to_lease_counts_as_leased(queue, guard, accepted
     until_now_is(queue, queue.now() + 0.01)
     with atomic(queue):
         assert names(claim(queue)) == ["first"]
-        assert elsewhere(queue, lambda: put_one(queue, guard)) is accepted
+        assert as_another_connection(queue, lambda: put_one(queue, guard)) is accepted
 
 
 @pytest.mark.backends("postgres", "mariadb")
@@ -189,7 +189,7 @@ def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
 
     with transaction.atomic(queue.database):
         queue.put([entry(lane="0", gate=gate), entry(lane="mine", gate=gate), entry(), entry(delay=60)])
-        assert elsewhere(queue, verbs)
+        assert as_another_connection(queue, verbs)
 
 
 @pytest.mark.backends("postgres", "mariadb")
@@ -198,7 +198,7 @@ def test_nobody_waits_for_those_who_are_refused_because_it_is_leased(queue):
     leases = claim(queue)
     with atomic(queue):
         assert put_one(queue, UniqueGuard("key")) is False
-        assert elsewhere(queue, lambda: queue.touch(leases) and queue.complete(leases)) == leases
+        assert as_another_connection(queue, lambda: queue.touch(leases) and queue.complete(leases)) == leases
 
 
 @pytest.mark.backends("postgres", "mariadb")
@@ -284,8 +284,8 @@ def test_df15_of_two_transactions_with_one_key_only_one_can_be_open(queue, monke
     with atomic(queue):
         assert put_one(queue, DebounceGuard("key", 60))
         with pytest.raises(OperationalError, match="locked"):
-            elsewhere(queue, second)
-    assert elsewhere(queue, second) is True
+            as_another_connection(queue, second)
+    assert as_another_connection(queue, second) is True
     assert len(queue.peek(DELAYED)) == 1
 
 
@@ -294,7 +294,7 @@ def test_an_idle_claim_does_not_wait_for_a_writer(queue):
     put(queue, "later", delay=60)
     with atomic(queue):
         put(queue, "held back")
-        assert elsewhere(queue, lambda: (queue.claim(1), queue.reap().count)) == ([], 0)
+        assert as_another_connection(queue, lambda: (queue.claim(1), queue.reap().count)) == ([], 0)
 
 
 # ---- statements

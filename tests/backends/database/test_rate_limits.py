@@ -16,7 +16,7 @@ from djqueue.models import QueueFact, QueueMessage
 from djqueue.testing import eventually
 from djqueue.testing.contract.steps import entry, names, until_now_is
 from djqueue.testing.patience import PATIENCE
-from tests.support.database import again, statements
+from tests.support.database import as_another_process, statements
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 
@@ -52,7 +52,7 @@ def test_who_was_refused_and_may_claim_again_finds_lanes_too(queue):
     rate_limit = a_rate_limit(queue, 1, 0.05)
     queue.put([entry("1"), entry("2")])
     assert names(queue.claim_within(rate_limit)) == ["1"]
-    assert again(queue).put([entry("3", lane="a", gate=Gate(ordered=True).written())]) == [True]
+    assert as_another_process(queue).put([entry("3", lane="a", gate=Gate(ordered=True).written())]) == [True]
     found = []
     eventually(lambda: found.extend(names(queue.claim_within(rate_limit))) or len(found) == 2)
     assert sorted(found) == ["2", "3"]
@@ -113,7 +113,7 @@ def locked(queue, *which):
 
 
 @pytest.fixture
-def slowly(monkeypatch):
+def nobody_is_late(monkeypatch):
     """However slow the machine is, nobody is late."""
     late = rf"\b({postgresql.STALE}|{postgresql.LATE})\b"
     whenever = {way: re.sub(late, "60000000", sql) for way, sql in postgresql.PAID.items()}
@@ -122,7 +122,7 @@ def slowly(monkeypatch):
 
 
 @pytest.mark.backends("postgres")
-@pytest.mark.usefixtures("slowly")
+@pytest.mark.usefixtures("nobody_is_late")
 class TestAtOnce:
     def test_what_leaves_takes_a_look_and_one_statement(self, queue, monkeypatch):
         monkeypatch.setattr("djqueue.backends.database.queue.UNSEEN", 3600)  # a look at the lanes is a statement too
@@ -147,7 +147,7 @@ class TestAtOnce:
         assert len(queue.claim_within(rate_limit, 9)) == 5
 
     def test_who_is_overtaken_spends_nothing_twice(self, queue, monkeypatch):
-        rate_limit, other = a_rate_limit(queue, 3), again(queue)
+        rate_limit, other = a_rate_limit(queue, 3), as_another_process(queue)
         filled(queue, 9, rate_limit)
         taken = []
         with meanwhile(monkeypatch, lambda: taken.extend(names(other.claim_within(rate_limit)))) as tried:
@@ -157,7 +157,7 @@ class TestAtOnce:
         assert queue.claim_within(rate_limit, 5).reason == "limited"
 
     def test_who_is_overtaken_and_finds_the_window_full_is_told_so(self, queue, monkeypatch):
-        rate_limit, other = a_rate_limit(queue, 2), again(queue)
+        rate_limit, other = a_rate_limit(queue, 2), as_another_process(queue)
         filled(queue, 9, rate_limit)
         with meanwhile(monkeypatch, lambda: other.claim_within(rate_limit)):
             claimed = queue.claim_within(rate_limit)
@@ -181,7 +181,7 @@ class TestAtOnce:
         assert [*names(queue.claim_within(rate_limit)), *names(queue.claim_within(rate_limit))] == ["urgent", "1"]
 
     def test_the_last_come_leave_first_if_the_queue_says_so(self, queue):
-        rate_limit, queue = a_rate_limit(queue, 9), again(queue, lifo=True)
+        rate_limit, queue = a_rate_limit(queue, 9), as_another_process(queue, lifo=True)
         queue.put([entry(str(number)) for number in range(4)])
         assert [names(queue.claim_within(rate_limit, count)) for count in (1, 2, 1)] == [["3"], ["2", "1"], ["0"]]
 

@@ -15,14 +15,14 @@ from djqueue.testing import eventually
 from djqueue.testing.contract.steps import leased
 from tests.faults.conftest import address_of
 from tests.faults.proxy import Proxy
-from tests.support.database import again
+from tests.support.database import as_another_process
 
 SERVERS = "postgres", "mariadb"
 QUICK = 1.0
 
 
 @pytest.fixture
-def far(backend):
+def database_proxy(backend):
     """The queue's database by TCP, through a proxy, for this test's connections."""
     with Proxy(address_of(backend)) as proxy:
         settings = connections[backend.alias].settings_dict
@@ -35,11 +35,11 @@ def far(backend):
 
 
 @pytest.mark.backends(*SERVERS)
-def test_a_statement_whose_answer_will_not_come_raises_and_the_next_is_answered(queue, far, caplog):
-    queue = again(queue, timeout=QUICK)
+def test_a_statement_whose_answer_will_not_come_raises_and_the_next_is_answered(queue, database_proxy, caplog):
+    queue = as_another_process(queue, timeout=QUICK)
     with queue.serving():
         queue.now()
-        far.forget()
+        database_proxy.forget()
         with pytest.raises(OperationalError):
             queue.now()
         assert queue.now()
@@ -47,19 +47,19 @@ def test_a_statement_whose_answer_will_not_come_raises_and_the_next_is_answered(
 
 
 @pytest.mark.backends("postgres")
-def test_who_asks_the_server_in_vain_asks_again(queue, far, monkeypatch):
+def test_who_asks_the_server_in_vain_asks_again(queue, database_proxy, monkeypatch):
     monkeypatch.setattr(silence, "CONNECT", 1)
     asked = silence._rows
 
     def forgotten_once(*args):
         monkeypatch.setattr(silence, "_rows", asked)
-        far.forget()
+        database_proxy.forget()
         return asked(*args)
 
-    queue = again(queue, timeout=QUICK)
+    queue = as_another_process(queue, timeout=QUICK)
     with queue.serving():
         queue.now()
-        far.forget()
+        database_proxy.forget()
         monkeypatch.setattr(silence, "_rows", forgotten_once)
         with pytest.raises(OperationalError):
             queue.now()
@@ -68,7 +68,7 @@ def test_who_asks_the_server_in_vain_asks_again(queue, far, monkeypatch):
 
 @pytest.mark.backends(*SERVERS)
 def test_a_statement_that_waits_for_a_lock_is_left_alone(queue, monkeypatch):
-    queue, looks = again(queue, timeout=QUICK), []
+    queue, looks = as_another_process(queue, timeout=QUICK), []
     monkeypatch.setattr(silence, "what_is_done", lambda *asked: looks.append(what_is_done(*asked)) or looks[-1])
     [lease] = leased(queue, "work")
     held, done = threading.Event(), []
@@ -91,7 +91,7 @@ def test_a_statement_that_waits_for_a_lock_is_left_alone(queue, monkeypatch):
 
 
 @pytest.mark.backends("postgres")
-def test_the_sockets_of_a_consumer_have_short_time_outs_unless_the_project_chose_some(queue, far):
+def test_the_sockets_of_a_consumer_have_short_time_outs_unless_the_project_chose_some(queue, database_proxy):
     names = {"TCP_KEEPIDLE": 4, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 8000}
 
     def time_outs() -> dict:
@@ -114,8 +114,8 @@ def test_of_several_time_outs_of_a_database_the_shortest_counts_and_the_thread_e
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name == "djqueue-silence"]
 
-    with again(queue, timeout=7).serving():
-        with again(queue, timeout=3).serving(), again(queue, timeout=None).serving():
+    with as_another_process(queue, timeout=7).serving():
+        with as_another_process(queue, timeout=3).serving(), as_another_process(queue, timeout=None).serving():
             assert (silence.watch.timeouts, len(threads())) == ({queue.database: 3.0}, 1)
         assert silence.watch.timeouts == {queue.database: 7.0}
     assert silence.watch.timeouts == {}
@@ -133,7 +133,7 @@ def test_a_check_says_where_dropped_connections_are_noticed_late(queue, monkeypa
     def ids(queue) -> list[str]:
         return [message.id for message in queue.check()]
 
-    given = again(queue, timeout=5)
+    given = as_another_process(queue, timeout=5)
     assert (ids(queue), ids(given)) == ([], [])
     monkeypatch.delattr(socket, "TCP_USER_TIMEOUT")
     assert (ids(queue), ids(given)) == ([], ["djqueue.W208"])
@@ -142,4 +142,4 @@ def test_a_check_says_where_dropped_connections_are_noticed_late(queue, monkeypa
     assert (ids(queue), ids(given)) == ([], ["djqueue.W208"])
     monkeypatch.undo()
     monkeypatch.setitem(connections[queue.database].settings_dict, "OPTIONS", {"keepalives": 0})
-    assert (ids(queue), ids(again(queue, timeout=None))) == (["djqueue.W208"], [])
+    assert (ids(queue), ids(as_another_process(queue, timeout=None))) == (["djqueue.W208"], [])

@@ -37,7 +37,7 @@ def cluster_server(private_server):
 
 
 @pytest.fixture
-def lossy(redis_client):
+def lossy_queue(redis_client):
     client = LosesReplies(redis_client)
     queue = RedisQueue("mail", client)
     whole_life(RedisBlockingQueue("warm", redis_client))

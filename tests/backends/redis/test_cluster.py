@@ -13,11 +13,11 @@ from djqueue.testing import eventually
 from tests.backends.redis.support import held, keys, once, whole_life, work
 from tests.support import servers
 from tests.support.consumer import serving
-from tests.support.notes import noted
+from tests.support.notes import cleared_per_test
 from tests.support.slots import moving, node_of, on_each_node, slot_of
 
 pytestmark = [pytest.mark.server("redis"), pytest.mark.slow]
-done = noted([])
+done = cleared_per_test([])
 
 
 @queue_command

@@ -125,8 +125,8 @@ def test_a_server_that_restarts_is_ridden_out(private_server):
     assert len(queue.claim(5)) == 1
 
 
-def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy):
-    queue, client = lossy
+def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy_queue):
+    queue, client = lossy_queue
     queue.put(work(1), [OnceGuard("used", 60)])
     guards = [None, OnceGuard("new", 60), OnceGuard("used", 60)]
     assert broken(client, lambda: queue.put(work(3), guards)) == [True, True, False]
@@ -134,16 +134,16 @@ def test_a_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy):
 
 
 @pytest.mark.parametrize("cls", [RedisQueue, RedisBlockingQueue])
-def test_a_single_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, cls):
-    _, client = lossy
+def test_a_single_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy_queue, cls):
+    _, client = lossy_queue
     queue, [one] = cls("mail", client), work()
     assert broken(client, lambda: queue.put([one])) == [True]
     assert (queue.put([one]), len(queue)) == ([False], 1)
 
 
 @pytest.mark.parametrize("options", [{}, {"always_delay": True}, {"extend": True}])
-def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy, options):
-    queue, client = lossy
+def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(lossy_queue, options):
+    queue, client = lossy_queue
     guard, entries = DebounceGuard("key", 60, **options), work(4)
     expected = [True, not options, False]
     assert broken(client, lambda: queue.put(entries[:3], [guard] * 3)) == expected
@@ -153,16 +153,16 @@ def test_a_debounced_put_whose_reply_was_lost_is_repeated_and_accepted_once(loss
 
 
 @pytest.mark.parametrize("guard", [OnceGuard("key", 60), UniqueGuard("key"), DebounceGuard("key", 60)])
-def test_what_ran_before_its_put_was_repeated_is_accepted_and_not_put_again(lossy, guard):
-    queue, client = lossy
+def test_what_ran_before_its_put_was_repeated_is_accepted_and_not_put_again(lossy_queue, guard):
+    queue, client = lossy_queue
     consumer = RedisQueue("mail", client.client)
     client.meanwhile = lambda: consumer.complete(consumer.claim())
     assert broken(client, lambda: queue.put(work(), [guard])) == [True]
     assert (len(queue), queue.stats().done) == (0, 1)
 
 
-def test_a_debounced_put_that_never_arrived_is_put_by_its_repetition(lossy, monkeypatch):
-    queue, client = lossy
+def test_a_debounced_put_that_never_arrived_is_put_by_its_repetition(lossy_queue, monkeypatch):
+    queue, client = lossy_queue
     run, failures = client.client.execute_command, iter([ConnectionError("unreachable")])
 
     def execute(*args):
@@ -174,8 +174,8 @@ def test_a_debounced_put_that_never_arrived_is_put_by_its_repetition(lossy, monk
     assert queue.put(work(3), [DebounceGuard("key", 60)] * 3) == [True, True, False]
 
 
-def test_facts_whose_reply_was_lost_are_not_put_again(lossy):
-    queue, client = lossy
+def test_facts_whose_reply_was_lost_are_not_put_again(lossy_queue):
+    queue, client = lossy_queue
     client.sent = 0
     with pytest.raises(ConnectionError):
         broken(client, lambda: queue.store.put_many([("a", b"1", 60), ("b", b"2", 60)]))
@@ -184,8 +184,8 @@ def test_facts_whose_reply_was_lost_are_not_put_again(lossy):
     assert (client.sent, queue.store.get("a"), queue.store.get("b")) == (2, b"3", b"2")
 
 
-def test_a_settlement_whose_reply_was_lost_is_still_ours(lossy):
-    queue, client = lossy
+def test_a_settlement_whose_reply_was_lost_is_still_ours(lossy_queue):
+    queue, client = lossy_queue
     one, two, three, four = held(queue, 4)
     assert broken(client, lambda: queue.complete([one])) == [one]
     assert broken(client, lambda: queue.release([two])) == [two]
@@ -195,8 +195,8 @@ def test_a_settlement_whose_reply_was_lost_is_still_ours(lossy):
     assert (stats.done, stats.ready, stats.failed, stats.leased) == (1, 1, 1, 1)
 
 
-def test_a_settlement_whose_lease_ran_out_is_not_ours_by_repetition(lossy):
-    queue, client = lossy
+def test_a_settlement_whose_lease_ran_out_is_not_ours_by_repetition(lossy_queue):
+    queue, client = lossy_queue
     queue.put(work())
     (late,) = queue.claim(1, lease=0.001)
     eventually(lambda: queue.reap().count)
@@ -206,8 +206,8 @@ def test_a_settlement_whose_lease_ran_out_is_not_ours_by_repetition(lossy):
 
 
 @pytest.mark.parametrize("gate", ["", Gate(ordered=True).written()])
-def test_an_exchange_whose_reply_was_lost_is_made_good(lossy, gate):
-    queue, client = lossy
+def test_an_exchange_whose_reply_was_lost_is_made_good(lossy_queue, gate):
+    queue, client = lossy_queue
     queue.put([entry for lane in "ab" for entry in work(2, lane=gate and lane, gate=gate)])
     done = queue.claim(2)
     held, claimed = broken(client, lambda: queue.exchange(done, 2))
@@ -216,8 +216,8 @@ def test_an_exchange_whose_reply_was_lost_is_made_good(lossy, gate):
     assert (queue.exchange(claimed), queue.stats().done) == ((claimed, []), 4)
 
 
-def test_an_exchange_that_never_arrives_raises_and_may_be_repeated(lossy, monkeypatch):
-    queue, client = lossy
+def test_an_exchange_that_never_arrives_raises_and_may_be_repeated(lossy_queue, monkeypatch):
+    queue, client = lossy_queue
     queue.put(work(3))
     done = queue.claim(1)
     with monkeypatch.context() as patch:
@@ -228,8 +228,8 @@ def test_an_exchange_that_never_arrives_raises_and_may_be_repeated(lossy, monkey
     assert (held, len(claimed), queue.stats().leased) == (done, 2, 2)
 
 
-def test_a_claim_whose_reply_was_lost_is_not_repeated(lossy):
-    queue, client = lossy
+def test_a_claim_whose_reply_was_lost_is_not_repeated(lossy_queue):
+    queue, client = lossy_queue
     queue.put(work(4))
     with pytest.raises(ConnectionError):
         broken(client, lambda: queue.claim(2))

@@ -141,7 +141,7 @@ STORED = {"hset": 2, "zadd": 1}
 
 
 @pytest.fixture
-def warm(queue):
+def loaded_queue(queue):
     """The server knows the scripts: those of whole_life, and those of puts without guards."""
     other = RedisBlockingQueue("warm", backends.redis_connection())
     other.put(work())
@@ -152,32 +152,32 @@ def warm(queue):
 
 
 @pytest.mark.alone  # the server counts the commands of all
-def test_a_put_without_guards_asks_for_no_mark(warm, redis_client):
+def test_a_put_without_guards_asks_for_no_mark(loaded_queue, redis_client):
     checks = {"hlen": 1, "zcard": 2, "llen": 1}
-    assert counted(redis_client, lambda: warm.put(work())) == PUT | STORED | {"hexists": 1, "hlen": 1}
-    assert counted(redis_client, lambda: warm.put(work(2))) == PUT | STORED | checks | {"hmget": 1}
-    assert counted(redis_client, lambda: warm.put(work(delay=60))) == PUT | STORED | checks | {"hmget": 1}
+    assert counted(redis_client, lambda: loaded_queue.put(work())) == PUT | STORED | {"hexists": 1, "hlen": 1}
+    assert counted(redis_client, lambda: loaded_queue.put(work(2))) == PUT | STORED | checks | {"hmget": 1}
+    assert counted(redis_client, lambda: loaded_queue.put(work(delay=60))) == PUT | STORED | checks | {"hmget": 1}
 
 
 @pytest.mark.alone  # the server counts the commands of all
-def test_a_debounced_put_is_one_call_of_few_commands(warm, redis_client):
+def test_a_debounced_put_is_one_call_of_few_commands(loaded_queue, redis_client):
     guard, checks = DebounceGuard("key", 60), {"hlen": 1, "zcard": 3, "llen": 1, "strlen": 1}
     for _ in ("at once", "scheduled"):
-        assert counted(redis_client, lambda: warm.put(work(), [guard])) == PUT | STORED | checks | {
+        assert counted(redis_client, lambda: loaded_queue.put(work(), [guard])) == PUT | STORED | checks | {
             "hexists": 1,
             "get": 1,
             "set": 1,
         }
     refused = PUT | checks | {"hexists": 2, "get": 1, "zscore": 1}
-    assert counted(redis_client, lambda: warm.put(work(), [guard])) == refused
+    assert counted(redis_client, lambda: loaded_queue.put(work(), [guard])) == refused
     postponed = refused | {"set": 1, "hget": 1, "zrem": 1, "hset": 1, "zadd": 1}
-    assert counted(redis_client, lambda: warm.put(work(), [replace(guard, extend=True)])) == postponed
+    assert counted(redis_client, lambda: loaded_queue.put(work(), [replace(guard, extend=True)])) == postponed
 
 
 @pytest.mark.alone  # the server counts the commands of all
-def test_a_hundred_guards_of_all_kinds_are_one_round_trip(warm, redis_client):
+def test_a_hundred_guards_of_all_kinds_are_one_round_trip(loaded_queue, redis_client):
     kinds = [lambda key: OnceGuard(key, 60), UniqueGuard, lambda key: DebounceGuard(key, 60, extend=True)]
     guards = [kinds[number % 3](new_id()) for number in range(100)]
     redis_client.config_resetstat()
-    assert warm.put(work(100), guards) == [True] * 100
+    assert loaded_queue.put(work(100), guards) == [True] * 100
     assert calls(redis_client, "evalsha", "eval") == {"evalsha": 1, "eval": 0}

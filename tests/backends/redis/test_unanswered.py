@@ -24,8 +24,8 @@ def unanswered(queue, client, claim):
 
 
 @pytest.mark.parametrize("gate", ["", ORDERED])
-def test_what_a_claim_took_whose_answer_never_came_is_given_back_uncounted(lossy, gate):
-    queue, client = lossy
+def test_what_a_claim_took_whose_answer_never_came_is_given_back_uncounted(lossy_queue, gate):
+    queue, client = lossy_queue
     entries = [Entry(b"", new_id(), lane="a" if gate else "", gate=gate) for _ in range(5)]
     queue.put(entries)
     unanswered(queue, client, lambda: queue.claim(3))
@@ -35,8 +35,8 @@ def test_what_a_claim_took_whose_answer_never_came_is_given_back_uncounted(lossy
     assert len(queue.complete(leases)) == len(leases)
 
 
-def test_so_is_what_a_claim_within_a_rate_limit_took(lossy):
-    queue, client = lossy
+def test_so_is_what_a_claim_within_a_rate_limit_took(lossy_queue):
+    queue, client = lossy_queue
     queue.put(work(2))
     rate_limit = RateLimit("queue:mail", Window(100, 60.0))
     queue.claim_within(rate_limit, 0)
@@ -44,17 +44,17 @@ def test_so_is_what_a_claim_within_a_rate_limit_took(lossy):
     assert [lease.entry.attempts for lease in queue.claim_within(rate_limit, 2)] == [1, 1]
 
 
-def test_the_next_reap_gives_back_as_well(lossy):
-    queue, client = lossy
+def test_the_next_reap_gives_back_as_well(lossy_queue):
+    queue, client = lossy_queue
     queue.put(work(3))
     unanswered(queue, client, lambda: queue.claim(3))
     queue.reap()
     assert (queue.stats().leased, queue.stats().ready) == (0, 3)
 
 
-def test_a_claim_that_the_server_runs_late_is_given_back_too(lossy, redis_client):
+def test_a_claim_that_the_server_runs_late_is_given_back_too(lossy_queue, redis_client):
     """A command of a broken connection may be run after those that follow on another."""
-    queue, client = lossy
+    queue, client = lossy_queue
     queue.put(work(2))
     run, late = client.execute_command, []
 
@@ -73,8 +73,8 @@ def test_a_claim_that_the_server_runs_late_is_given_back_too(lossy, redis_client
     assert [lease.entry.attempts for lease in queue.claim(5)] == [1, 1]
 
 
-def test_it_is_given_back_among_many_and_nothing_else_is(lossy):
-    queue, client = lossy
+def test_it_is_given_back_among_many_and_nothing_else_is(lossy_queue):
+    queue, client = lossy_queue
     queue.put(work(3010))
     held = [lease for _ in range(3) for lease in queue.claim(1000)]
     unanswered(queue, client, lambda: queue.claim(10))
@@ -84,8 +84,8 @@ def test_it_is_given_back_among_many_and_nothing_else_is(lossy):
 
 
 @pytest.mark.alone  # the server counts the commands of all
-def test_who_lost_no_answer_pays_nothing(lossy, redis_client):
-    queue, client = lossy
+def test_who_lost_no_answer_pays_nothing(lossy_queue, redis_client):
+    queue, client = lossy_queue
     queue.put(work())
     redis_client.config_resetstat()
     queue.claim()
@@ -99,9 +99,9 @@ def test_who_lost_no_answer_pays_nothing(lossy, redis_client):
 
 
 @pytest.mark.parametrize("verb", ["complete", "fail"])
-def test_what_ended_before_its_put_was_repeated_is_not_put_again(lossy, verb):
+def test_what_ended_before_its_put_was_repeated_is_not_put_again(lossy_queue, verb):
     """Whatever is left of it: no id is remembered for longer."""
-    queue, client = lossy
+    queue, client = lossy_queue
     consumer, ran = RedisBlockingQueue("mail", client.client), []
 
     def run():
@@ -117,8 +117,8 @@ def test_what_ended_before_its_put_was_repeated_is_not_put_again(lossy, verb):
 
 
 @pytest.mark.alone  # the server counts the commands of all
-def test_a_first_put_asks_for_nothing_that_has_ended(lossy, redis_client):
-    queue, _ = lossy
+def test_a_first_put_asks_for_nothing_that_has_ended(lossy_queue, redis_client):
+    queue, _ = lossy_queue
     redis_client.config_resetstat()
     queue.put(work(10))
     assert calls(redis_client, "lrange", "zscore") == {"lrange": 0, "zscore": 0}
@@ -135,8 +135,8 @@ def test_so_many_that_were_completed_are_known_at_most(queue, redis_client):
 
 @pytest.mark.parametrize("verb", ["complete", "fail"])
 @pytest.mark.alone  # the server counts the commands of all
-def test_results_are_kept_by_the_script_that_settles(lossy, redis_client, verb):
-    queue, client = lossy
+def test_results_are_kept_by_the_script_that_settles(lossy_queue, redis_client, verb):
+    queue, client = lossy_queue
     leases = held(queue, 4)
     facts = [Fact("a", b"1", 60), None, Fact("c", b"3", 60), None]
     getattr(queue, verb)([])

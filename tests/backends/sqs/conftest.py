@@ -26,6 +26,6 @@ def queue(make):
 
 
 @pytest.fixture
-def faulty(backend):
+def faulty_client(backend):
     """A client of boto3 of whose calls a test may let some fail."""
     return Faulty(clients.client(backend.connection))

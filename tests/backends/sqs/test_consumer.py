@@ -12,13 +12,13 @@ from djqueue.testing import eventually
 from djqueue.testing.contract.steps import claim
 from tests.faults.commands import die_by_exit, work
 from tests.faults.processes import PATIENCE, Consumers
-from tests.support.consumer import Gate, heard, serving
-from tests.support.notes import noted
+from tests.support.consumer import Release, recorded_signals, serving
+from tests.support.notes import cleared_per_test
 from tests.support.processes import until
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")
 
-ran, gate = noted([]), noted(Gate())
+ran, release = cleared_per_test([]), cleared_per_test(Release())
 
 
 @queue_command
@@ -32,9 +32,9 @@ def explode(number):
 
 
 @queue_command
-def stand_at_the_gate(number):
+def wait_for_release(number):
     ran.append(number)
-    gate()
+    release.wait()
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def queue(backend, settings):
 
 
 def test_what_is_called_is_run_once_and_what_fails_is_put_aside(queue):
-    with heard("completed", "failed") as told, serving(threads=4):
+    with recorded_signals("completed", "failed") as told, serving(threads=4):
         note.enqueue_many([(number,) for number in range(35)])
         explode.enqueue_many([(number,) for number in range(3)])
         eventually(lambda: len(told) == 38)
@@ -55,7 +55,7 @@ def test_what_is_called_is_run_once_and_what_fails_is_put_aside(queue):
 
 
 def test_an_idle_consumer_takes_a_message_at_once(queue):
-    with serving(threads=1), heard("completed") as told:
+    with serving(threads=1), recorded_signals("completed") as told:
         eventually(lambda: queue._empty)  # it has found nothing, and sleeps
         began = queue.now()
         note(1)
@@ -65,29 +65,29 @@ def test_an_idle_consumer_takes_a_message_at_once(queue):
 
 def test_a_consumer_that_drains_ends_when_nothing_is_left(queue):
     note.enqueue_many([(number,) for number in range(25)])
-    with serving(drain=True) as beside:
-        assert beside.code() == 0
+    with serving(drain=True) as running:
+        assert running.code() == 0
     assert (len(ran), len(queue)) == (25, 0)
 
 
 def test_what_nobody_has_begun_at_a_stop_goes_back_and_counts_as_nothing(queue):
-    with serving(threads=1, grace=0) as beside:
-        stand_at_the_gate.enqueue_many([(number,) for number in range(3)])
+    with serving(threads=1, grace=0) as running:
+        wait_for_release.enqueue_many([(number,) for number in range(3)])
         eventually(lambda: ran)
-        beside.stop()
-        assert beside.code() == 1  # it was cut off
-    gate.open()
+        running.stop()
+        assert running.code() == 1  # it was cut off
+    release.set()
     leases = claim(queue, 3)
     assert sorted(lease.entry.attempts for lease in leases) == [1, 1, 2]
     assert {lease.entry.lost for lease in leases} == {0}
 
 
-def test_an_sqs_that_is_away_for_a_while_is_ridden_out(backend, settings, faulty):
-    settings.QUEUES = {"default": {**backend.config(), "CONNECTION": faulty}}
+def test_an_sqs_that_is_away_for_a_while_is_ridden_out(backend, settings, faulty_client):
+    settings.QUEUES = {"default": {**backend.config(), "CONNECTION": faulty_client}}
     away = EndpointConnectionError(endpoint_url="http://away")
-    with heard("completed") as told, serving(threads=2):
-        faulty.fail("delete_message_batch", away)
-        faulty.fail("receive_message", away)
+    with recorded_signals("completed") as told, serving(threads=2):
+        faulty_client.fail("delete_message_batch", away)
+        faulty_client.fail("receive_message", away)
         note.enqueue_many([(number,) for number in range(12)])
         eventually(lambda: len(told) == 12)
     assert sorted(ran) == [(number, 1) for number in range(12)]

@@ -121,13 +121,13 @@ def test_w302_what_waits_is_forgotten(make):
     assert (message.id, "4 days" in message.msg) == ("djqueue.W302", True)
 
 
-def test_what_sqs_shows_nobody_is_no_trouble(make, faulty):
+def test_what_sqs_shows_nobody_is_no_trouble(make, faulty_client):
     hidden = ClientError({"Error": {"Code": "AccessDenied"}}, "GetQueueAttributes")
-    queue = make("mail", connection=faulty)
+    queue = make("mail", connection=faulty_client)
     put(queue, "work")
     assert queue.failed.stats().ready == 0
-    faulty.fail("get_queue_attributes", hidden, hidden)
+    faulty_client.fail("get_queue_attributes", hidden, hidden)
     assert found(queue) == []
-    fresh = make("mail", connection=faulty)
-    faulty.fail("get_queue_attributes", hidden)
+    fresh = make("mail", connection=faulty_client)
+    faulty_client.fail("get_queue_attributes", hidden)
     assert fresh.put(work()) == [True]

@@ -135,14 +135,14 @@ def test_a_delay_that_sqs_keeps_is_kept_by_its_clock(make):
 # ---- waits
 
 
-def test_a_nap_keeps_what_it_received_for_the_next_claim(queue, faulty, make):
-    queue = make(connection=faulty)
+def test_a_nap_keeps_what_it_received_for_the_next_claim(queue, faulty_client, make):
+    queue = make(connection=faulty_client)
     put(queue, "a", "b")
     assert queue.wait_for_work(5) and queue.wait_for_work(5)
-    assert len(faulty.named("receive_message")) == 1
+    assert len(faulty_client.named("receive_message")) == 1
     leases = queue.claim(2)
     assert (sorted(names(leases)), [counts(lease) for lease in leases]) == (["a", "b"], [(1, 0, 0)] * 2)
-    assert faulty.named("change_message_visibility_batch") == []
+    assert faulty_client.named("change_message_visibility_batch") == []
     assert queue.complete(leases) == leases
 
 
@@ -158,23 +158,23 @@ def test_what_a_nap_kept_is_given_back_by_close_uncounted_and_held_for_as_long_a
     assert counts(again) == (2, 0, 1)
 
 
-def test_a_queue_is_taken_to_be_empty_after_all_servers_were_asked(make, faulty, monkeypatch):
+def test_a_queue_is_taken_to_be_empty_after_all_servers_were_asked(make, faulty_client, monkeypatch):
     monkeypatch.setattr(queue_module, "CERTAIN", 1)
-    queue = make(connection=faulty)
+    queue = make(connection=faulty_client)
     queue.put(work(1))
-    faulty.fail("receive_message", None)
+    faulty_client.fail("receive_message", None)
     assert len(queue.claim(1)) == 1
-    assert [arguments["WaitTimeSeconds"] for arguments in faulty.named("receive_message")] == [0, 1]
+    assert [arguments["WaitTimeSeconds"] for arguments in faulty_client.named("receive_message")] == [0, 1]
 
 
-def test_an_idle_queue_is_asked_once_a_second(make, faulty):
-    queue = make(connection=faulty)
+def test_an_idle_queue_is_asked_once_a_second(make, faulty_client):
+    queue = make(connection=faulty_client)
     queue.claim(1)
-    before, began = len(faulty.named("receive_message")), time.monotonic()
+    before, began = len(faulty_client.named("receive_message")), time.monotonic()
     for _ in range(3):
         assert queue.claim(1) == []
         assert not queue.wait_for_work(0.5)
-    assert len(faulty.named("receive_message")) - before == 3
+    assert len(faulty_client.named("receive_message")) - before == 3
     assert time.monotonic() - began > 2.5
 
 
@@ -222,11 +222,13 @@ def test_a_failed_queue_is_trimmed_by_age(queue):
     assert names(claim(queue.failed)) == ["new"]
 
 
-def test_a_second_purge_within_a_minute_is_told(make, faulty):
-    queue = make(connection=faulty)
+def test_a_second_purge_within_a_minute_is_told(make, faulty_client):
+    queue = make(connection=faulty_client)
     queue.flush()
     code = {"Error": {"Code": "AWS.SimpleQueueService.PurgeQueueInProgress"}}
-    faulty.fail("purge_queue", ClientError(code, "PurgeQueue"), ClientError({"Error": {"Code": "Else"}}, "PurgeQueue"))
+    faulty_client.fail(
+        "purge_queue", ClientError(code, "PurgeQueue"), ClientError({"Error": {"Code": "Else"}}, "PurgeQueue")
+    )
     with pytest.raises(QueueError, match="less than a minute ago"):
         queue.flush()
     with pytest.raises(ClientError, match="Else"):

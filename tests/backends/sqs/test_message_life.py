@@ -118,10 +118,10 @@ def test_df14_a_call_after_the_delayed_run_is_followed_by_another(queue):
     assert [moment >= called + 2 * number for number, moment in enumerate(moments)] == [True] * 3
 
 
-def test_df16_when_a_put_fails_the_next_call_is_not_skipped(queue, faulty, settings):
-    settings.QUEUES = {"default": {**settings.QUEUES["default"], "CONNECTION": faulty}}
+def test_df16_when_a_put_fails_the_next_call_is_not_skipped(queue, faulty_client, settings):
+    settings.QUEUES = {"default": {**settings.QUEUES["default"], "CONNECTION": faulty_client}}
     for _ in range(2):  # the first comes at once, the next is delayed
-        faulty.fail("send_message_batch", AWAY)
+        faulty_client.fail("send_message_batch", AWAY)
         with pytest.raises(StoreUnreachable):
             refresh()
         assert refresh().enqueued

@@ -13,7 +13,7 @@ from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.testing.contract.steps import claim, entry, names, put, with_counts
 from djqueue.testing.patience import eventually
 from tests.backends.sqs.support import counts
-from tests.support.consumer import heard, serving
+from tests.support.consumer import recorded_signals, serving
 
 ORDERED = Gate(ordered=True, max_run=32).written()
 ALONE = Gate(ordered=True).written()
@@ -158,15 +158,15 @@ moving, beside, ran = threading.Lock(), {}, []
 
 
 @pytest.fixture
-def served(backend, settings):
+def default_queue(backend, settings):
     settings.QUEUES = {"default": backend.config()}
     return queues["default"]
 
 
-def test_a_consumer_keeps_each_shard_in_order_through_retries(served):
+def test_a_consumer_keeps_each_shard_in_order_through_retries(default_queue):
     for number in range(8):
         move.enqueue_many([(shard, number) for shard in "abc"])
-    with heard("completed", "failed") as told, serving(threads=4):
+    with recorded_signals("completed", "failed") as told, serving(threads=4):
         eventually(lambda: len(told) == 24, 60)
     assert {name for name, _ in told} == {"completed"}
     assert {shard: [number for one, number in ran if one == shard] for shard in "abc"} == dict.fromkeys(
@@ -175,11 +175,11 @@ def test_a_consumer_keeps_each_shard_in_order_through_retries(served):
 
 
 @pytest.mark.backends("sqs", "sqs-fifo")
-def test_what_sqs_cannot_is_refused_at_the_call(served):
+def test_what_sqs_cannot_is_refused_at_the_call(default_queue):
     with pytest.raises(NotSupported, match="lanes"):
         move.using(failure_policy="skip").enqueue("a", 1)
     with pytest.raises(NotSupported, match="lanes"):
         move.using(shard=None, concurrency=2).enqueue("a", 1)
-    if not served.is_fifo:
+    if not default_queue.is_fifo:
         with pytest.raises(NotSupported, match="shards"):
             move("a", 1)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 from tests.benchmarks import ledger
-from tests.benchmarks.processes import PATIENCE, ROOT, Failed, Processes
+from tests.benchmarks.processes import PATIENCE, Failed, Processes
+from tests.benchmarks.programs import ROOT, environment
 from tests.benchmarks.race.entrants import Entrant, Workers
 from tests.benchmarks.race.stores import STORES, lacking
 
@@ -33,15 +33,8 @@ class Stand:
         self.entrant, self._log, self._ledger = entrant, folder / "log", folder / "ledger"
         self.store = STORES[entrant.store](folder)
         ledger.make(self._ledger)
-        self._env = {
-            **os.environ,
-            **entrant.env,
-            "BENCH_BACKEND": {"redis": "redis-blocking"}.get(entrant.store, entrant.store),
-            "BENCH_CONNECTION": self.store.url,
-            "BENCH_LEDGER": str(self._ledger),
-            "PYTHONPATH": str(ROOT),
-            "RQ_REDIS_URL": self.store.url,
-        }
+        own = {"BENCH_LEDGER": str(self._ledger), "RQ_REDIS_URL": self.store.url, **entrant.env}
+        self._env = environment({"redis": "redis-blocking"}.get(entrant.store, entrant.store), self.store.url, **own)
         self.produce(entrant.one, "prepare")
         self.store.prepared()
 

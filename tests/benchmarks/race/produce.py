@@ -17,6 +17,7 @@ import time
 from inspect import iscoroutinefunction
 
 from tests.benchmarks import ledger
+from tests.benchmarks.measure import cost
 
 CHUNK = 1_000
 """Messages in one call of ``send_many``."""
@@ -62,14 +63,7 @@ def fill(peer: Peer, count: int, singles: int) -> dict:
 
 
 def timed(peer: Peer, verb: str, parts: list[range]) -> dict:
-    count = sum(map(len, parts))
-    began, used = time.perf_counter(), time.process_time()
-    for part in parts:
-        peer(verb, part)
-    return {
-        "rate": count / (time.perf_counter() - began),
-        "cpu": (time.process_time() - used) / count * 1e6,
-    }
+    return cost(sum(map(len, parts)), lambda: [peer(verb, part) for part in parts])
 
 
 def latency(peer: Peer, count: int, seconds: int) -> dict:

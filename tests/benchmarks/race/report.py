@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from tests.benchmarks.processes import ROOT
+from tests.benchmarks.programs import ROOT
 
 FOLDER = ROOT / "docs" / "performance"
 RESULTS = FOLDER / "race.json"

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tests.benchmarks import reference
+from tests.benchmarks.measure import ends, percentiles
 from tests.benchmarks.processes import Failed
 from tests.benchmarks.race import measures, report
 from tests.benchmarks.race.entrants import ENTRANTS, Entrant
-from tests.benchmarks.race.figures import ends, floor, machine, percentiles, versions
+from tests.benchmarks.race.figures import floor, machine, versions
 from tests.benchmarks.race.measures import Resting, Stand
 from tests.benchmarks.race.stores import STORES
 from tests.support import servers

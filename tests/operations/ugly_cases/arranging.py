@@ -106,7 +106,7 @@ def unknown_and_requeued(scene: Scene):
 
 def head_of_a_shard(scene: Scene, about: int = 0):
     scene.serve()
-    ids = [commands.book.enqueue("ann", fail=True).id, commands.book.enqueue("ann").id]
+    ids = [commands.transfer.enqueue("ann", fail=True).id, commands.transfer.enqueue("ann").id]
     run_one(scene.queue)
     scene.about(ids[about], head=ids[0])
 
@@ -151,8 +151,8 @@ def busy_lane(scene: Scene):
 
 def paused_lane(scene: Scene):
     scene.serve()
-    scene.about(commands.book.enqueue("ann").id)
-    scene.queue.pause_lane(f"{commands.book.name}:ann", "out of paper")
+    scene.about(commands.transfer.enqueue("ann").id)
+    scene.queue.pause_lane(f"{commands.transfer.name}:ann", "out of paper")
 
 
 def throttled_queue(scene: Scene):
@@ -225,7 +225,7 @@ def consumer_of_another_queue(scene: Scene):
 
 def retried(scene: Scene):
     scene.serve()
-    scene.about(commands.ring.enqueue(7).id)
+    scene.about(commands.call_customer.enqueue(7).id)
     run_one(scene.queue)
 
 
@@ -309,8 +309,8 @@ def one_of_three_stores_down(scene: Scene):
     scene.settings.QUEUES = {"away": UNREACHABLE, "default": scene.backend.config("default"), "local": database}
     scene.serve()
     scene.about(commands.note.enqueue().id)
-    commands.book.enqueue("ann")
-    scene.queue.pause_lane(f"{commands.book.name}:ann", "out of paper")
+    commands.transfer.enqueue("ann")
+    scene.queue.pause_lane(f"{commands.transfer.name}:ann", "out of paper")
     operations.pause("queue", "local", why="inventory", by="ann")
 
 

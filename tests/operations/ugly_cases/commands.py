@@ -9,14 +9,14 @@ def note(text=""):
 
 
 @queue_command(shard=lambda account, **_: account, max_run=1, retry_on=[ConnectionError], backoff=600, max_attempts=5)
-def book(account, fail=False):
+def transfer(account, fail=False):
     """In order, an account at a time."""
     if fail:
         raise ConnectionError(f"{account} does not answer")
 
 
 @queue_command(retry_on=[ConnectionError], backoff=600, max_attempts=5)
-def ring(number):
+def call_customer(number):
     raise ConnectionError(f"{number} does not answer")
 
 
@@ -71,6 +71,6 @@ def break_down(text="out of paint"):
 
 
 ALL = (
-    *(note, book, ring, wait_for_stock, report, import_rows, sync),
+    *(note, transfer, call_customer, wait_for_stock, report, import_rows, sync),
     *(gather, rebuild, index, greet, nightly, break_down),
 )

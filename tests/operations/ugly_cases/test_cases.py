@@ -25,7 +25,7 @@ def scene(backend, settings, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     settings.ROOT_URLCONF = "tests.dashboard.urls"
     settings.QUEUES = backend.queues("default", "mail")
-    user = User.objects.create(username="boss", is_staff=True, is_superuser=True)
+    user = User.objects.create(username="superuser", is_staff=True, is_superuser=True)
     ContentType.objects.clear_cache()  # of rows that went with an earlier test
     browser = Client()
     browser.force_login(user)

@@ -4,7 +4,7 @@ from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from tests.app.models import Thing
-from tests.faults.commands import look_for
+from tests.faults.commands import check_row
 
 
 class Command(BaseCommand):
@@ -16,6 +16,6 @@ class Command(BaseCommand):
     def handle(self, *args, alias, **options):
         with transaction.atomic(using=alias):
             thing = Thing.objects.using(alias).create(name="never there")
-            look_for(thing.pk, alias)
+            check_row(thing.pk, alias)
             self.stdout.write("about to commit")
             signal.pause()

@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand
 from django.db import connections
 
 from djqueue import queues
+from tests.faults.debouncing.commands import WINDOW, debounced
 from tests.faults.ledger import now
-from tests.faults.storm.commands import WINDOW, gust
 
 LONGEST = 1.5 * WINDOW
 """Seconds between two calls of one producer, at most: some find nothing that waits, most do."""
@@ -25,18 +25,18 @@ class Command(BaseCommand):
     def handle(self, *args, threads, seconds, seed, **options):
         chances = [Random(f"{seed} {number}") for number in range(threads)]
         with ThreadPoolExecutor(threads) as pool:
-            told = list(pool.map(lambda chance: blow(chance, seconds), chances))
+            told = list(pool.map(lambda chance: call_debounced(chance, seconds), chances))
         self.stdout.write(json.dumps(told))
 
 
-def blow(chance: Random, seconds: float) -> list:
+def call_debounced(chance: Random, seconds: float) -> list:
     """How many calls it made, when it began the last of them, and the ids of those that were put."""
     end, calls, last, put = now() + seconds, 0, 0.0, []
     try:
         while now() < end:
             time.sleep(chance.uniform(0, LONGEST))
             calls, last = calls + 1, now()
-            result = gust()
+            result = debounced()
             put += [result.id] if result.enqueued else []
         return [calls, last, put]
     finally:

@@ -1,4 +1,4 @@
-"""What many producers call again and again: an app of its own, as only the storm needs it."""
+"""What many producers call again and again: an app of its own, as only one test needs it."""
 
 from djqueue import current_message, queue_command, queues
 from tests.faults.ledger import record
@@ -8,7 +8,7 @@ WINDOW = 0.3
 
 
 @queue_command(debounce=WINDOW)
-def gust():
+def debounced():
     record("start")
     entry = queues["default"].find(current_message().id).entry
     record(f"due={entry.run_at or entry.created:.6f}")
