@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from djqueue.backends.base import BaseQueue
+from djqueue.exceptions import QueueError
 from djqueue.operations import queues
-from djqueue.operations.counts import QueueRow, Seen, throttle_of
+from djqueue.operations.counts import QueueRow, Seen
 from djqueue.operations.explaining import Reason
 from djqueue.operations.health import Problem
-from djqueue.operations.queues import chosen
+from djqueue.operations.queues import asking, chosen
+from djqueue.operations.throttles import throttle_of
 from djqueue.words import counted
 
 FEATURES = {
@@ -53,9 +55,18 @@ def row_of(one: Seen) -> QueueRow:
         f"served by {many}" if one.servers else "",
         "in the memory of this process" if one.keeps_facts and one.queue.store.is_local else "",
         f"Its backend cannot {', '.join(lacks)}." if lacks else "",
-        throttle_of(one.queue) if one.stats is not None else "",
+        _throttle(one.queue) if one.stats is not None else "",
     )
     return QueueRow.of(one, note="; ".join(filter(None, notes)))
+
+
+def _throttle(queue: BaseQueue) -> str:
+    """How full its throttle is, or why that is not known; "" without one."""
+    try:
+        with asking(queue):
+            return str(throttle_of(queue) or "")
+    except QueueError as error:
+        return str(error)
 
 
 def left_out(others: Sequence[BaseQueue], feature: str) -> str:

@@ -20,6 +20,7 @@ from djqueue.operations.lanes import GATHERS, RETRY, first_in, records, why_sche
 from djqueue.operations.messages import RUNNING, Message, find_message
 from djqueue.operations.paging import MOST_LOOKED_AT
 from djqueue.operations.reports import Kind, column, report_row
+from djqueue.operations.throttles import throttle_of
 from djqueue.operations.unknown import Note, lacking, note_of, patience, renamed
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -30,7 +31,6 @@ from djqueue.running.executor import policy_of
 from djqueue.running.history import ended_of
 from djqueue.running.pauses import COMMAND, Pause, Pauses
 from djqueue.running.result_store import end_of, is_cancelled
-from djqueue.throttle import ThrottledQueue
 from djqueue.utils import plain
 from djqueue.wiring import queues as all_queues
 from djqueue.words import SHORT_ID, age, duration, moment, number
@@ -490,12 +490,9 @@ class Surroundings:
             yield _paused(
                 "queue_paused", f"The queue {self.queue.alias!r} is", pause, f"queue_resume {self.queue.alias}."
             )
-        if isinstance(self.queue, ThrottledQueue):
-            grant = self.queue.store.shared.acquire(self.queue.rate_limit, 0)  # uses up nothing
-            if grant.reason:
-                opens = self.now + grant.retry_after if grant.retry_after < inf else None
-                until = f" until {moment(opens)}" if opens else ""
-                yield Reason("queue_throttled", f"The queue is throttled, {grant.window}{until}.", until=opens)
+        if (throttle := throttle_of(self.queue)) is not None and throttle.is_throttled:
+            opens = self.now + throttle.wait if throttle.wait < inf else None
+            yield Reason("queue_throttled", f"The queue is {throttle}.", until=opens)
         if self._has_facts and not self.servers:
             yield self.no_consumer()
         elif self.servers and all(one.state == consumers.QUIET for one in self.servers):

@@ -330,7 +330,9 @@ def test_a_throttle_says_how_much_of_it_is_used(backend, settings, db):
     put(queue, *"abcdefg")
     boss = log_in(superuser=True)
     queue.complete(queue.claim(3))
-    assert "at most 5 per 3600 s, 3 used<" in get(boss, "queues/")
+    assert "not throttled now (at most 5 per 3600 s, 3 used)" in get(boss, "queues/")
     queue.complete(queue.claim(3))
-    assert "at most 5 per 3600 s, 5 used: throttled for" in get(boss, "queues/")
+    page = get(boss, "queues/")
+    assert "throttled for " in page
+    assert "(at most 5 per 3600 s, 5 used)" in page
     queue.reset()

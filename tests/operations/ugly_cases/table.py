@@ -173,9 +173,9 @@ CASES = [
         "The throttle of the whole queue is used up.",
         arranging.throttled_queue,
         {
-            "explain": ("The queue is throttled", "not: nothing stops it"),
-            "queues page": ("throttled",),
-            "lanes": ("The throttle of 'default'",),
+            "explain": ("The queue is throttled for", "not: nothing stops it"),
+            "queues page": ("throttled for", "not: not throttled"),
+            "lanes": ("The queue 'default' is throttled for",),
         },
     ),
     # ---- What runs, and who holds it
