@@ -7,11 +7,11 @@ from dataclasses import replace
 from django.http import HttpRequest, HttpResponse
 
 from djqueue.backends.base import BaseQueue
-from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.seeing import able
 from djqueue.dashboard.site import Site
 from djqueue.operations.failed import Group, grouped
 from djqueue.operations.paging import MOST_LOOKED_AT, first_and_last_failed
-from djqueue.operations.queues import of_each
+from djqueue.operations.queues import left_out, of_each
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:

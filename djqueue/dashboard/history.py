@@ -6,11 +6,11 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.seeing import able
 from djqueue.dashboard.selecting import text_in, written
 from djqueue.dashboard.site import Site
 from djqueue.operations.history import EndedMessage, Look, latest
-from djqueue.operations.queues import of_each
+from djqueue.operations.queues import left_out, of_each
 from djqueue.running.history import STATUSES
 
 

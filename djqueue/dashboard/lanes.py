@@ -6,12 +6,12 @@ from itertools import islice
 
 from django.http import HttpRequest, HttpResponse
 
-from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.seeing import able
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
 from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, LaneRow, lanes_of, with_head
 from djqueue.operations.paging import MOST_LOOKED_AT
-from djqueue.operations.queues import asking, of_each
+from djqueue.operations.queues import asking, left_out, of_each
 
 MOST_SHOWN = 50
 ORDER = (PAUSED, LANE_SCHEDULED, BUSY)

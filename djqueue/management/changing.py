@@ -37,8 +37,6 @@ class MessagesCommand(VerbCommand):
     """The moment from which ``--older`` and ``--newer`` count."""
     actions: Mapping[str, MessageAction]
     """What its verbs do that change messages."""
-    refusal: str
-    """The error for a backend that cannot 'inspect'."""
     has_seen_all = True
     """Whether the latest list has checked all messages."""
 
@@ -83,9 +81,9 @@ class MessagesCommand(VerbCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         named = chosen(options["queues"])
-        queues, others = with_feature(named, "inspect", self.refusal, asked_for=bool(options["queues"]))
+        queues, others = with_feature(named, "inspect", asked_for=bool(options["queues"]))
         if others:
-            self.stderr.write(f"Left out, as their backends cannot 'inspect': {others}.")
+            self.stderr.write(others)
         if options["verb"] in self.actions:
             self._change(queues, options)
         else:

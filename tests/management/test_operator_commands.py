@@ -424,7 +424,7 @@ def test_a_four_method_queue_is_left_out_among_others(toy):
     out, err = io.StringIO(), io.StringIO()
     call_command("queue_errors", "list", stdout=out, stderr=err)
     assert out.getvalue().splitlines()[1].startswith("a ")
-    assert "'toy' (ToyQueue)" in err.getvalue()
+    assert "Left out: 1 queue whose backend cannot list its messages: 'toy' (ToyQueue)." in err.getvalue()
 
 
 # ---- a store that is away

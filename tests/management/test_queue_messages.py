@@ -230,7 +230,8 @@ def test_what_can_be_asked_is_shown_though_a_store_is_away(ids, monkeypatch, nam
 @MEMORY
 def test_a_backend_of_four_methods_is_left_out(settings):
     settings.QUEUES = {"default": {"CLASS": TOY, "CONNECTION": {}}}
-    assert "The messages of 'default' (ToyQueue) cannot be looked at" in str(failure("queue_messages", "list"))
+    error = str(failure("queue_messages", "list"))
+    assert error == "'default' (ToyQueue): the backend cannot list its messages."
 
 
 def test_a_purge_asks_and_leaves_what_runs_or_has_failed(ids, queue, monkeypatch):

@@ -41,7 +41,6 @@ MOST_QUERIES = 50
 
 class Command(MessagesCommand):
     states, noun, moment, actions = (FAILED,), "failed message", filters.FAILED, OF_FAILED
-    refusal = "The failed queue of {} cannot be looked into: its backend cannot 'inspect'."
     verbs = {
         "list": "the failed messages, a line for each",
         "summary": "how many there are, by command and exception",

@@ -54,10 +54,9 @@ class Command(OperatorCommand):
         add("--full-ids", action="store_true", help="whole ids, instead of their ends")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        refusal = "{} keeps no history: its backend cannot."
-        queues, others = with_feature(chosen(options["queues"]), "history", refusal, asked_for=bool(options["queues"]))
+        queues, others = with_feature(chosen(options["queues"]), "history", asked_for=bool(options["queues"]))
         if others:
-            self.stderr.write(f"Left out, as their backends keep no history: {others}.")
+            self.stderr.write(others)
         most = options["limit"]
         rows = merge(*(_selected(queue, options) for queue in queues), key=lambda row: -row.ended.ended)
         found = list(islice(rows, most + 1))

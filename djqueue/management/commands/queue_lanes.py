@@ -17,7 +17,7 @@ from djqueue.management.tables import LONGEST_TEXT, report, width_of
 from djqueue.operations.acting import LANE
 from djqueue.operations.lanes import LaneRow, lanes_of
 from djqueue.operations.queues import chosen, of_each, with_feature
-from djqueue.operations.targets import NO_LANES, Target
+from djqueue.operations.targets import Target
 from djqueue.operations.throttles import throttle_of
 from djqueue.words import cut, printable
 
@@ -67,7 +67,7 @@ class Command(ActionCommand):
             how = {"why": options["reason"] or "", "force": options["force"]}
             target = Target(name=name, queues=options["queues"] or [], **how)
             return self.act(action.verb, [(action, target)], options["interactive"])
-        queues, _ = with_feature(chosen(options["queues"]), "lanes", NO_LANES, asked_for=bool(options["queues"]))
+        queues, _ = with_feature(chosen(options["queues"]), "lanes", asked_for=bool(options["queues"]))
         return self._list(queues, options["limit"], options["json"])
 
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:

@@ -19,7 +19,6 @@ from djqueue.operations.reports import as_json
 
 class Command(MessagesCommand):
     states, noun, moment, actions = STATES, "message", ENQUEUED, OF_MESSAGES
-    refusal = "The messages of {} cannot be looked at: its backend cannot 'inspect'."
     verbs = {
         "list": "the messages, a line for each",
         "show": "one message with what went wrong at its attempts",
