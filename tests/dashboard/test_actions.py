@@ -47,6 +47,17 @@ def form_in(page) -> dict[str, list[str]]:
     return fields
 
 
+def buttons_in(page: str) -> dict[str, dict[str, str]]:
+    """What the forms of a page send for messages, by the actions of their buttons."""
+    found: dict[str, dict[str, str]] = {}
+    for form in re.findall(r"<form method=\"post\".*?</form>", page, re.DOTALL):
+        given = re.findall(r'type="hidden" name="(\w+)" value="(.*?)"', form)
+        hidden = {name: unescape(text) for name, text in given}
+        buttons = re.findall(r'<button class="[^"]*" name="action" value="([^"]+)"', form)
+        found |= {action: {**hidden, "action": action} for action in buttons}
+    return found
+
+
 def waiting(**options) -> str:
     return send_receipt.using(**options).enqueue("ann@example.com", 2).id
 
@@ -84,6 +95,15 @@ def test_each_action_on_messages(queue, boss):
     assert logged() == [text for *_, text in acts]
     done = [(action.by, action.count) for action in operations.actions()]
     assert done == [("boss", 1)] * len(acts)
+
+
+def test_the_buttons_of_a_message_act_on_it(queue, boss):
+    lost, others = failed(1), [failed(3), failed(5)]
+    buttons = buttons_in(boss.get(f"{ROOT}message/", {"id": lost}).content.decode())
+    assert {*buttons} == {"requeue", "remove", "send-copy"}
+    boss.post(ACT, buttons["requeue"])
+    assert told(boss) == "1 message requeued."
+    assert [state_of(id) for id in (lost, *others)] == [READY, "failed", "failed"]
 
 
 @STORES
