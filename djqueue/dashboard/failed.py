@@ -7,6 +7,8 @@ from dataclasses import replace
 from django.http import HttpRequest, HttpResponse
 
 from djqueue.backends.base import BaseQueue
+from djqueue.backends.entries import FAILED
+from djqueue.dashboard import message_actions
 from djqueue.dashboard.seeing import able
 from djqueue.dashboard.site import Site
 from djqueue.operations.failed import Group, grouped
@@ -25,6 +27,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
 
     groups, problems = of_each(queues, look)
     context = {
+        "group_actions": [one for one in message_actions.allowed(site, request, [FAILED]) if one.group_title],
         "rows": sorted(groups, key=lambda one: -one.last),
         "capped": ", ".join(capped),
         "half": MOST_LOOKED_AT // 2,

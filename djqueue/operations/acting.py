@@ -76,6 +76,8 @@ class MessageAction(Action):
     done: str
     """What was done with them, in words."""
     parameter: Parameter | None = None
+    group_title: str = ""
+    """The text of its button on a group of failed messages; "" if it has none there."""
     most: int = MOST_LOOKED_AT
     """How many messages one form changes."""
 
@@ -197,6 +199,7 @@ OF_MESSAGES = {
         MessageAction(
             name="remove",
             title="Remove",
+            group_title="Remove all",
             help="delete messages without a trace",
             done="removed",
             permission="remove",
@@ -232,6 +235,7 @@ OF_MESSAGES = {
         MessageAction(
             name="requeue",
             title="Retry",
+            group_title="Retry all",
             help="put failed messages back into their queues, with their counts of attempts at zero",
             done="requeued",
             permission="retry",

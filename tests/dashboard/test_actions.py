@@ -106,6 +106,24 @@ def test_the_buttons_of_a_message_act_on_it(queue, boss):
     assert [state_of(id) for id in (lost, *others)] == [READY, "failed", "failed"]
 
 
+def test_the_buttons_of_a_group_act_on_all_of_it(queue, boss):
+    ids = [failed(1), failed(3)]
+    buttons = buttons_in(boss.get(f"{ROOT}failed/").content.decode())
+    assert {*buttons} == {"requeue", "remove"}
+    assert post(boss, **{**buttons["requeue"], "next": f"{ROOT}queues/"}) == "2 messages requeued."
+    assert [state_of(id) for id in ids] == [READY] * 2
+
+
+@pytest.mark.parametrize(
+    ("permission", "actions"), [("view_dashboard", set()), ("retry", {"requeue"}), ("remove", {"remove"})]
+)
+def test_a_group_has_the_buttons_that_are_allowed(queue, db, permission, actions):
+    failed(1)
+    page = log_in("view_dashboard", permission).get(f"{ROOT}failed/").content.decode()
+    assert {*buttons_in(page)} == actions
+    assert ("Actions" in page) == bool(actions)
+
+
 @STORES
 def test_removing_asks_first(queue, boss):
     ids = [waiting() for _ in range(3)]
