@@ -41,7 +41,7 @@ class Parameter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class BaseAction:
     """Something that operators can do."""
 
     name: str
@@ -60,7 +60,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageAction(Action):
+class MessageAction(BaseAction):
     """Something that can be done with messages.
 
     A page also asks before an action on all that a filter selects; a terminal asks only then.
@@ -124,7 +124,7 @@ def _own_queue(row: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedAction(Action):
+class NamedAction(BaseAction):
     """Something that can be done to a named target; its function records what it did."""
 
     kind: str

@@ -58,7 +58,7 @@ def _actions(context: Context, kind: str, template: str, row: Any) -> SafeString
 
 
 @register.filter
-def action(name: str) -> acting.Action:
+def action(name: str) -> acting.BaseAction:
     """The action of this name."""
     return acting.ACTIONS[name]
 
