@@ -1,4 +1,9 @@
-"""The messages that operators name by their ids, or by parts of ids."""
+"""The messages that operators name by their ids, or by parts of ids.
+
+Lanes, consumers and schedules have names that people chose, with rules of their own: a lane may be one that a command
+will have (``lanes.problem_of``), part of a consumer's name is enough (``consumers.named``), and so is the last part of
+a periodic command's name (``schedules.run_now``).
+"""
 
 from __future__ import annotations
 
