@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from glob import escape
 from math import inf
 from typing import Any
@@ -68,7 +68,7 @@ SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.nam
 """The columns that any message has."""
 
 
-@dataclass(slots=True)
+@report_row
 class Group:
     """Failed messages of one command with one exception."""
 
@@ -98,14 +98,17 @@ class Group:
 
 def grouped(found: Iterable[Message]) -> list[Group]:
     """The messages by command and exception, the most frequent first."""
-    groups: dict[tuple[str, str], Group] = {}
+    counts, first, last = Counter[tuple[str, str]](), dict[tuple[str, str], float](), dict[tuple[str, str], Message]()
     for one in found:
         key = one.command, one.exception or one.reason.partition(":")[0] or NONE
-        group = groups.setdefault(key, Group(0, *key, inf, 0.0, "", one.exception or None, ""))
-        group.count, group.first = group.count + 1, min(group.first, one.at)
-        if one.at >= group.last:
-            group.last, group.id, group.reason = one.at, one.id, one.reason
-    return sorted(groups.values(), key=lambda group: (-group.count, -group.last))
+        counts[key] += 1
+        first[key] = min(first.get(key, inf), one.at)
+        last[key] = one if key not in last or one.at >= last[key].at else last[key]
+    groups = [
+        Group(count, *key, first[key], last[key].at, last[key].id, last[key].exception or None, last[key].reason)
+        for key, count in counts.items()
+    ]
+    return sorted(groups, key=lambda group: (-group.count, -group.last))
 
 
 def export(one: Message, with_body: bool = False) -> dict[str, Any]:
