@@ -24,6 +24,7 @@ from djqueue.backends.base import FEATURES
 from djqueue.checks import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
+from djqueue.operations.by_command import CommandRow
 from djqueue.operations.consumers import ConsumerRow
 from djqueue.operations.counts import QueueRow
 from djqueue.operations.explaining import Explanation, Reason
@@ -74,7 +75,7 @@ def names(path: Path, title: str) -> list[str]:
 
 REPORTS = (
     *(Message, FailedMessage, Group, EndedMessage, LaneRow, Schedule, PauseRow, ConsumerRow, QueueRow),
-    *(Problem, Explanation, Reason),
+    *(CommandRow, Problem, Explanation, Reason),
 )
 
 

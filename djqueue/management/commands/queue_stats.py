@@ -15,9 +15,10 @@ from djqueue.backends.base import BaseQueue
 from djqueue.management.base import OperatorCommand
 from djqueue.management.tables import paused, report, width_of
 from djqueue.operations import reports
+from djqueue.operations.by_command import command_rows, known_commands
 from djqueue.operations.counts import QueueRow, Seen, places, seen
-from djqueue.operations.queues import chosen
-from djqueue.operations.rates import MINUTES, entered
+from djqueue.operations.queues import chosen, with_feature
+from djqueue.operations.rates import DAY, HOUR, MINUTES, entered
 from djqueue.running.pauses import COMMAND
 from djqueue.utils import clock
 from djqueue.words import cut, cut_middle, number, printable, time_of_day
@@ -70,6 +71,7 @@ class Command(OperatorCommand):
         manage.py queue_stats                     all queues
         manage.py queue_stats -q mail -q slow     some of them
         manage.py queue_stats --watch             every 2 seconds, with rates
+        manage.py queue_stats --by-command day    what each command did in the last day
         manage.py queue_stats --json              for programs
     """
 
@@ -77,18 +79,33 @@ class Command(OperatorCommand):
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
         add("--json", action="store_true", help="a list of objects; null is what a backend cannot tell")
+        add = parser.add_mutually_exclusive_group().add_argument
         help = "show it again and again with rates, until Ctrl-C (by default every %(const)s seconds)"
         add("--watch", type=_pause, nargs="?", const=EVERY, metavar="SECONDS", help=help)
+        help = "how often each command ended how in the last hour or day, and how long it took (default: %(const)s)"
+        add("--by-command", nargs="?", choices=(HOUR, DAY), const=HOUR, help=help)
 
     def handle(self, *args: Any, **options: Any) -> None:
         queues = chosen(options["queues"])
-        if options["watch"] is None:
+        if options["by_command"] is not None:
+            self._by_command(queues, options["by_command"], asked_for=bool(options["queues"]))
+        elif options["watch"] is None:
             now = _snapshot(queues)
             self.stdout.write(self._text(now, None, options["json"]))
             if now.failures:
                 raise CommandError("\n".join(now.failures))
         else:
             self._watch(queues, options["json"], options["watch"])
+
+    def _by_command(self, queues: list[BaseQueue], period: str, asked_for: bool) -> None:
+        queues, others = with_feature(queues, "facts", asked_for)
+        if others:
+            self.stderr.write(others)
+        known = known_commands(queues)
+        rows, without = [*command_rows(queues, known, period)], (HOUR, DAY, *(() if len(queues) > 1 else ("queue",)))
+        self.write_report(rows, "" if known.problems else "No command is known here.", without=without)
+        if known.problems:
+            raise CommandError("\n".join(known.problems))
 
     def _watch(self, queues: list[BaseQueue], as_json: bool, pause: float) -> None:
         on_screen = self.stdout.isatty() and not as_json
@@ -159,7 +176,9 @@ def _rates(one: Seen, now: Snapshot, before: Snapshot) -> tuple[float | None, fl
 
 
 def _rate(count: int | None, then: int | None, seconds: float) -> float | None:
-    return None if count is None or then is None else max(0, count - then) / seconds  # failed ones may have been deleted
+    if count is None or then is None:
+        return None
+    return max(0, count - then) / seconds  # failed ones may have been deleted
 
 
 def _paused_commands(now: Snapshot, width: int | None) -> list[str]:
