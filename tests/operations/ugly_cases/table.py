@@ -374,7 +374,7 @@ CASES = [
         arranging.schedule_that_never_ticked,
         {
             "schedules json": ('"last": null',),
-            "schedules": ("02:00 -",),
+            "schedules": ("02:00", " -"),
             "schedules page": ("nightly", "not: ago"),
         },
     ),
