@@ -8,13 +8,14 @@ a periodic command's name (``schedules.run_now``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
-from djqueue.backends.base import BaseQueue
+from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import FAILED
 from djqueue.operations.errors import OperationError
 from djqueue.operations.messages import STATES, Message, find_message
-from djqueue.operations.paging import MOST_LOOKED_AT, Selection, first_and_last_failed, is_part, page
+from djqueue.operations.paging import MOST_LOOKED_AT, Selection, first_and_last_failed, is_part, selected_records
 from djqueue.operations.queues import asking
 from djqueue.words import NONE, moment, number, printable
 
@@ -58,12 +59,12 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
     are_all = True
     for queue in queues if left else ():
         for state in (state for state in states if state in STATES):
-            looked_at, is_end = _first(queue, state)
+            searched, is_end = _first(queue, state)
             are_all = are_all and is_end
-            for one in looked_at:
+            for record in searched:
                 for part in left:
-                    if is_part(part, one.id):
-                        matches[part].append(one)
+                    if is_part(part, record.entry.id):
+                        matches[part].append(Message.of(queue, record, state))
     return Found(matches, are_all)
 
 
@@ -106,10 +107,10 @@ def _candidate(one: Message) -> str:
     return printable(f"  {one.id}  {one.state}  {moment(one.created)}  {one.command or NONE}")
 
 
-def _first(queue: BaseQueue, state: str) -> tuple[Sequence[Message], bool]:
-    """The messages of a state that are searched, and whether these are all."""
+def _first(queue: BaseQueue, state: str) -> tuple[Sequence[Record], bool]:
+    """The records of a state that are searched, and whether these are all."""
     with asking(queue):
         if state == FAILED:
             return first_and_last_failed(queue)
-        found = page(Selection([queue], [state]), size=MOST_LOOKED_AT)
-    return found.messages, found.next is None
+        found = [*islice(selected_records(Selection([queue], [state])), MOST_LOOKED_AT)]
+    return found, len(found) < MOST_LOOKED_AT

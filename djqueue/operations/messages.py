@@ -77,7 +77,7 @@ class Message:
     def of(cls, queue: BaseQueue, record: Record, state: str = "") -> Message:
         """The message of a record, of the failed queue if its state is ``failed``."""
         entry, errors = record.entry, errors_of(record.entry.errors)
-        reason, said = _last(errors, "reason"), _described(errors)
+        reason, said = of_last(errors, "reason"), _described(errors)
         state = state or (RUNNING if record.state == LEASED else record.state)
         by = f"by {record.owner}" if record.owner else ""
         return cls(
@@ -96,7 +96,7 @@ class Message:
             lost=entry.lost,
             consumer=record.owner,
             bytes=len(entry.body),
-            exception=_last(errors, "exception"),
+            exception=of_last(errors, "exception"),
             reason=reason,
             description=said,
             entry=entry,
@@ -141,10 +141,11 @@ def failed_at(record: Record) -> float:
 
 def last_error(entry: Entry, key: str) -> str:
     """A value of the last error that an entry carries; "" if there is none."""
-    return _last(errors_of(entry.errors), key)
+    return of_last(errors_of(entry.errors), key)
 
 
-def _last(errors: Sequence[dict[str, Any]], key: str) -> str:
+def of_last(errors: Sequence[dict[str, Any]], key: str) -> str:
+    """A value of the last of some errors; "" if there is none."""
     return str(errors[-1].get(key) or "") if errors else ""
 
 
@@ -162,7 +163,7 @@ def known_errors(one: Message) -> dict[str, Any]:
 def about(entry: Entry) -> str:
     """What a message was about, if its command described it, and why it failed; "" if neither is known."""
     errors = errors_of(entry.errors)
-    return " · ".join(filter(None, [_described(errors), _last(errors, "reason")]))
+    return " · ".join(filter(None, [_described(errors), of_last(errors, "reason")]))
 
 
 # ---- What can be done with them: each returns with how many it was done, and may be done again

@@ -27,7 +27,7 @@ from djqueue.operations.failed import FailedMessage
 from djqueue.operations.filters import Filter
 from djqueue.operations.finding import AN_ID, find_one
 from djqueue.operations.messages import RUNNING
-from djqueue.operations.paging import Selection, selected
+from djqueue.operations.paging import Selection, selected, selected_records
 from djqueue.operations.reports import as_json
 from djqueue.wiring import queues as all_queues
 from djqueue.words import cut, duration, number, printable
@@ -95,7 +95,7 @@ class Command(MessagesCommand):
 
     def _summary(self, queues: list[BaseQueue], options: dict) -> None:
         asked = self.filter(options)
-        groups = failed.grouped(selected(Selection(queues, self.states, asked)))
+        groups = failed.grouped(selected_records(Selection(queues, self.states, asked)))
         self.write_report(groups, self._none(asked), without=("reason",), full_ids=options["full_ids"])
 
     def _none(self, asked: Filter) -> str:
