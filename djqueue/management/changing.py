@@ -167,7 +167,8 @@ class MessagesCommand(VerbCommand):
         self, action: MessageAction, wanted: Selection, given: Mapping[str, Any], outcome: Outcome, interactive: bool
     ) -> None:
         outcome.what = [str(wanted.asked) or f"all that is {' or '.join(wanted.states)}"]
-        counts = message_changes.counts_of(wanted, given)
+        ids = message_changes.ids_of(wanted, given)
+        counts = {queue: len(own) for queue, own in ids.items()}
         total = sum(counts.values())
         where = ", ".join(f"{number(count)} in {queue.alias}" for queue, count in counts.items() if count)
         if outcome.dry_run or not total:
@@ -179,7 +180,7 @@ class MessagesCommand(VerbCommand):
         if not self.confirmed(f"{action.asked(total)} {where}.", interactive):
             return outcome.fail(REFUSED)
         try:
-            message_changes.change_selected(action, wanted, counts, given, outcome, self.progress(total))
+            message_changes.change_selected(action, ids, given, outcome, self.progress(total))
         finally:
             if outcome.count:
                 self.say(f"{outcome.said}.")
