@@ -76,7 +76,12 @@ def _whole_call(lease: Lease, verdict: Verdict) -> dict[str, Any]:
 def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:
     """The record of the end of a message. Raises NoResult if that cannot be trusted or read."""
     value = queue.store.get(f"{RESULTS}{id}")
-    return None if value is None else _unpacked(queue, RESULT, id, value)
+    return None if value is None else read_end(queue, id, value)
+
+
+def read_end(queue: BaseQueue, id: str, value: bytes) -> dict[str, Any]:
+    """The record of an end as the store has it. Raises NoResult if that cannot be trusted or read."""
+    return _unpacked(queue, RESULT, id, value)
 
 
 def report_progress(queue: BaseQueue, id: str, progress: Progress) -> None:
