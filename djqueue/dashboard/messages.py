@@ -56,7 +56,7 @@ def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -
         "actions": message_actions.allowed(site, request, wanted.selection.states),
         "first": site.url("messages", **wanted.given) if request.GET.get("after") else None,
         "next": more,
-        "looked_at": found.looked_at,
+        "checked": found.checked,
         "is_capped": found.is_capped,
         "left_out": left_out(others, "inspect"),
     }

@@ -11,9 +11,9 @@ from djqueue.backends.entries import DELAYED, FAILED
 from djqueue.operations import messages, targets
 from djqueue.operations.consumers import forget, quiet, resume_consumer, stop
 from djqueue.operations.errors import InvalidInput
-from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, Telling, failed_queue
+from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, ActionOptions, failed_queue
 from djqueue.operations.outcomes import Outcome
-from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.paging import MOST_CHECKED
 from djqueue.operations.queues import chosen
 from djqueue.operations.resending import send_copy
 from djqueue.operations.targets import Done, Target
@@ -78,7 +78,7 @@ class MessageAction(BaseAction):
     parameter: Parameter | None = None
     group_title: str = ""
     """The text of its button on a group of failed messages; "" if it has none there."""
-    most: int = MOST_LOOKED_AT
+    most: int = MOST_CHECKED
     """How many messages one form changes."""
 
     @property
@@ -176,8 +176,8 @@ PRIORITY = Parameter("priority", "NUMBER", "higher is first", _parse_priority)
 TO = Parameter("to", "ALIAS", "the queue to move them to", lambda text: chosen([text])[0].alias)
 
 
-def _delete_failed(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
-    return messages.in_batches(queue, "remove", ids, failed_queue(queue).remove, told)
+def _delete_failed(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
+    return messages.in_batches(queue, "remove", ids, failed_queue(queue).remove, options)
 
 
 OF_MESSAGES = {
@@ -364,7 +364,7 @@ NAMED = {
             verb="run schedule",
             switch="run",
             title="Run now",
-            help="send its call now, beside its ticks",
+            help="send its call now, in addition to its ticks",
             permission="run",
             do=targets.run_schedule,
             question=lambda target: f"Enqueue the call of {target.name} now?",

@@ -27,7 +27,7 @@ class CommandRow:
     """When the span of time began; None for the whole period, as in a list of commands."""
     done: int = column("done", Kind.NUMBER)
     failed: int = column("failed", Kind.NUMBER, bad=0)
-    others: str = column("others", told=False)
+    others: str = column("others", in_json=False)
     """How attempts ended that are neither done nor failed, in words."""
     other_outcomes: Mapping[str, int] = column()
     """The same as counts by outcome: retried, discarded, expired, …"""
@@ -35,8 +35,8 @@ class CommandRow:
     p95_run: float | None = column("p95 run", Kind.DURATION)
     median_wait: float | None = column("median wait", Kind.DURATION)
     p95_wait: float | None = column("p95 wait", Kind.DURATION)
-    hour: CommandRates | None = column("last hour", Kind.TREND, told=False, default=None)
-    day: CommandRates | None = column("last day", Kind.TREND, told=False, default=None)
+    hour: CommandRates | None = column("last hour", Kind.TREND, in_json=False, default=None)
+    day: CommandRates | None = column("last day", Kind.TREND, in_json=False, default=None)
     pause: Pause | None = column("paused", Kind.PAUSE, optional=True, default=None)
 
     @property

@@ -63,9 +63,9 @@ class QueueRow:
     running: int | None = column("running", Kind.COUNT)
     failed: int | None = column("failed", Kind.COUNT, bad=0)
     done: int | None = column("done", Kind.NUMBER)
-    entered: float | None = column("in/s", Kind.RATE, told=False)
+    entered: float | None = column("in/s", Kind.RATE, in_json=False)
     """Messages per second that came in since the last update, and below that were done."""
-    ended: float | None = column("done/s", Kind.RATE, told=False)
+    ended: float | None = column("done/s", Kind.RATE, in_json=False)
     enqueued_per_minute: float | None = column("in/min", Kind.RATE)
     """In the last five minutes, as the other rates are."""
     done_per_minute: float | None = column("done/min", Kind.RATE)
@@ -76,9 +76,9 @@ class QueueRow:
     consumers: int | None = column("consumers", Kind.NUMBER)
     """How many live ones serve it; None if its consumers cannot report."""
     pause: Pause | None = column("paused", Kind.PAUSE, optional=True)
-    problem: str = column("problem", Kind.PROSE, optional=True, bad=0, told=False)
+    problem: str = column("problem", Kind.PROSE, optional=True, bad=0, in_json=False)
     """Why it cannot be asked, or that nothing serves it."""
-    note: str = column("note", Kind.PROSE, optional=True, told=False)
+    note: str = column("note", Kind.PROSE, optional=True, in_json=False)
     """What its throttle allows, and what cannot be shown of the queue."""
     retried_per_minute: float | None = column(kind=Kind.RATE)
     paused_commands: Sequence[Pause] = column()

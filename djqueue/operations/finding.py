@@ -15,7 +15,7 @@ from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import FAILED
 from djqueue.operations.errors import OperationError
 from djqueue.operations.messages import STATES, Message, find_message
-from djqueue.operations.paging import MOST_LOOKED_AT, Selection, first_and_last_failed, is_part, selected_records
+from djqueue.operations.paging import MOST_CHECKED, Selection, first_and_last_failed, is_part, selected_records
 from djqueue.operations.queues import asking
 from djqueue.words import NONE, moment, number, printable
 
@@ -47,7 +47,7 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
     """The messages in these states whose ids begin or end with a text, or whose last eight characters begin with it.
 
     A whole id stands for its message alone, and is always found. A text of less than four characters stands for none.
-    Parts are searched among the first :data:`~djqueue.operations.paging.MOST_LOOKED_AT` messages of each state; of
+    Parts are searched among the first :data:`~djqueue.operations.paging.MOST_CHECKED` messages of each state; of
     failed ones half of these are the last. Raises QueueUnavailable.
     """
     matches: dict[str, list[Message]] = {part: [] for part in parts}
@@ -95,7 +95,7 @@ def _lines(queues: Sequence[BaseQueue], found: Found, states: Sequence[str]) -> 
         known = "queue_errors list shows the ids" if is_failed else "queue_explain says what became of a message"
         yield f"{head}: {', '.join(unknown)}{hint}; {known}"
         if not found.are_all:
-            yield f"{number(MOST_LOOKED_AT)} messages of each state were looked at: give the whole id."
+            yield f"{number(MOST_CHECKED)} messages of each state were checked: give the whole id."
     for part, matches in found.unclear.items():
         if matches:
             yield f"{part} is a part of {number(len(matches))} ids, give more of one:"
@@ -112,5 +112,5 @@ def _first(queue: BaseQueue, state: str) -> tuple[Sequence[Record], bool]:
     with asking(queue):
         if state == FAILED:
             return first_and_last_failed(queue)
-        found = [*islice(selected_records(Selection([queue], [state])), MOST_LOOKED_AT)]
-    return found, len(found) < MOST_LOOKED_AT
+        found = [*islice(selected_records(Selection([queue], [state])), MOST_CHECKED)]
+    return found, len(found) < MOST_CHECKED

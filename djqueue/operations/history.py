@@ -14,7 +14,7 @@ from typing import NamedTuple
 from djqueue.backends.base import BaseQueue
 from djqueue.operations.filters import is_named
 from djqueue.operations.finding import LEAST_PART
-from djqueue.operations.paging import MOST_LOOKED_AT, SIZE, is_part
+from djqueue.operations.paging import MOST_CHECKED, SIZE, is_part
 from djqueue.operations.reports import Kind, column, report_row
 from djqueue.running.history import STATUSES, Ended, read
 
@@ -50,7 +50,7 @@ class EndedMessage:
     attempts: int = column("attempts", Kind.NUMBER)
     consumer: str = column("consumer", Kind.NAME, optional=True)
     """The consumer that ran it last."""
-    about: str = column("error", optional=True, told=False)
+    about: str = column("error", optional=True, in_json=False)
     """What it failed with, its call and what it returned, as far as they are kept."""
     enqueued: float = column(kind=Kind.MOMENT)
     began: float = column(kind=Kind.MOMENT)
@@ -121,15 +121,15 @@ class HistoryPage(NamedTuple):
 
 
 def page(
-    queue: BaseQueue, wanted: HistoryFilter = ANY, before: str = "", size: int = SIZE, most: int = MOST_LOOKED_AT
+    queue: BaseQueue, wanted: HistoryFilter = ANY, before: str = "", size: int = SIZE, most: int = MOST_CHECKED
 ) -> HistoryPage:
     """Up to ``size`` selected messages, newest first; at most ``most`` are checked."""
     found: list[Row] = []
     rows = ended_messages(queue, size if wanted == ANY else most, before)
-    for looked_at, row in enumerate(rows, 1):
+    for checked, row in enumerate(rows, 1):
         if wanted.picks(row):
             found.append(row)
-        if len(found) == size or looked_at == most:
+        if len(found) == size or checked == most:
             return HistoryPage(found, row.cursor)
     return HistoryPage(found)
 

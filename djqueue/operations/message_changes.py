@@ -62,9 +62,9 @@ def refuse_misfits(action: MessageAction, found: Sequence[Message], outcome: Out
         if one.state not in action.states:
             outcome.refuse(one.id, f"it is {one.state}")
     if outcome.refused:
-        told = "\n".join(f"{one.what} {one.why.removeprefix('it ')}" for one in outcome.refused)
+        lines = "\n".join(f"{one.what} {one.why.removeprefix('it ')}" for one in outcome.refused)
         outcome.fail("others were refused, so nothing is done")
-        raise OperationError(f"{action.name} is for messages that are {' or '.join(action.states)}:\n{told}")
+        raise OperationError(f"{action.name} is for messages that are {' or '.join(action.states)}:\n{lines}")
 
 
 def ids_of(wanted: Selection, given: Mapping[str, Any]) -> dict[BaseQueue, list[str]]:

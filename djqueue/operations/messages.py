@@ -55,7 +55,7 @@ class Message:
     attempts: int = column("attempts", Kind.NUMBER)
     priority: int = column("priority", Kind.NUMBER, optional=True)
     lane: str = column("lane", Kind.LANE, optional=True)
-    about: str = column("about", optional=True, told=False)
+    about: str = column("about", optional=True, in_json=False)
     """Who runs it, what it was about, and why it failed last."""
     failures: int = column(kind=Kind.NUMBER)
     """Attempts that raised an exception."""
@@ -169,7 +169,7 @@ def about(entry: Entry) -> str:
 # ---- What can be done with them: each returns with how many it was done, and may be done again
 
 
-class Telling(TypedDict, total=False):
+class ActionOptions(TypedDict, total=False):
     """What an action may take besides its messages."""
 
     by: str
@@ -182,37 +182,39 @@ class Telling(TypedDict, total=False):
     """Called after each batch with how many of it were changed: that is known then, if a later batch fails."""
 
 
-def cancel(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def cancel(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Cancel waiting messages, so that result and history say so; ask running ones to stop."""
 
     def change(some: list[str]) -> int:
         [id] = some
         return Result(id, queue_name=queue.alias).cancel() in (Cancelled.WAITING, Cancelled.RUNNING)
 
-    return in_batches(queue, "cancel", ids, change, told, size=1)
+    return in_batches(queue, "cancel", ids, change, options, size=1)
 
 
-def remove(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def remove(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Delete waiting or failed messages, without a trace."""
-    return in_batches(queue, "remove", ids, lambda some: queue.remove(some) + failed_queue(queue).remove(some), told)
+    return in_batches(queue, "remove", ids, lambda some: queue.remove(some) + failed_queue(queue).remove(some), options)
 
 
-def run_now(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def run_now(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Make delayed messages due now."""
-    return in_batches(queue, "run now", ids, queue.promote, told)
+    return in_batches(queue, "run now", ids, queue.promote, options)
 
 
-def reprioritise(queue: BaseQueue, ids: Iterable[str], priority: int, **told: Unpack[Telling]) -> int:
+def reprioritise(queue: BaseQueue, ids: Iterable[str], priority: int, **options: Unpack[ActionOptions]) -> int:
     """Give waiting messages another priority. Raises TypeError or ValueError for an invalid one."""
-    return in_batches(queue, f"reprioritise to {priority}", ids, lambda some: queue.reprioritise(some, priority), told)
+    return in_batches(
+        queue, f"reprioritise to {priority}", ids, lambda some: queue.reprioritise(some, priority), options
+    )
 
 
-def requeue(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def requeue(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Put failed messages back into their queue, as if they were new."""
-    return in_batches(queue, "requeue", ids, queue.requeue, told)
+    return in_batches(queue, "requeue", ids, queue.requeue, options)
 
 
-def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling]) -> int:
+def move(queue: BaseQueue, ids: Iterable[str], to: str, **options: Unpack[ActionOptions]) -> int:
     """Move waiting messages to the queue of another alias, behind its messages, with their counts and delays.
 
     Each message is verified, and signed for its new queue. It is put there first, and begins there once it is gone
@@ -225,7 +227,7 @@ def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling])
         found = queue.find(some[0])
         return found is not None and _moved(queue, there, found)
 
-    return in_batches(queue, f"move to {to}", ids, change, told, size=1)
+    return in_batches(queue, f"move to {to}", ids, change, options, size=1)
 
 
 def without_target(sources: Sequence[BaseQueue], to: str) -> list[BaseQueue]:
@@ -242,23 +244,23 @@ def in_batches(
     action: str,
     ids: Iterable[str],
     change: Callable[[list[str]], int],
-    told: Telling,
+    options: ActionOptions,
     size: int = CHUNK,
 ) -> int:
     """Change ``size`` at a time, and record it, even if only a part could be done."""
     done, seen, first = 0, 0, ""
-    tell_done, progress = told.get("done"), told.get("progress")
+    on_done, progress = options.get("done"), options.get("progress")
     try:
         for some in slices(ids, size):
             done += (now := change(some))
             seen, first = seen + len(some), cut(f"{first} {' '.join(some)}".strip(), LONGEST_WHAT)
-            if tell_done is not None:
-                tell_done(now)
+            if on_done is not None:
+                on_done(now)
             if progress is not None:
                 progress(seen)
     finally:
         if done:
-            record(queue, action, told.get("what") or first, done, told.get("by", ""))
+            record(queue, action, options.get("what") or first, done, options.get("by", ""))
     return done
 
 

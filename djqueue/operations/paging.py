@@ -18,7 +18,7 @@ from djqueue.operations.queues import asking
 from djqueue.words import SHORT_ID
 
 SIZE = 50
-MOST_LOOKED_AT = 5_000
+MOST_CHECKED = 5_000
 """Messages that are searched for what was asked for, and lanes of a queue; if that was not all, it is said."""
 CHUNK = 500
 
@@ -49,7 +49,7 @@ class Page:
     messages: Sequence[Message] = ()
     next: Position | None = None
     """Where the next page begins; None if all were checked."""
-    looked_at: int = 0
+    checked: int = 0
     is_capped: bool = False
     """Whether the most allowed were checked."""
 
@@ -87,18 +87,18 @@ def is_part(part: str, id: str) -> bool:
     return id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part)
 
 
-def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, most: int = MOST_LOOKED_AT) -> Page:
+def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, most: int = MOST_CHECKED) -> Page:
     """Up to ``size`` messages, of at most ``most`` checked; state by state, each in the order of its queue."""
     found: list[Message] = []
-    looked_at = 0
+    checked = 0
     chunk = CHUNK if wanted.asked or wanted.part else min(size, CHUNK)
     for place, record, position in _walk(wanted, begin or Position(), chunk):
-        looked_at += 1
+        checked += 1
         if record is not None:
             found.append(Message.of(place.queue, record, place.state))
-        if len(found) == size or looked_at == most:
-            return Page(found, position, looked_at, looked_at == most)
-    return Page(found, None, looked_at)
+        if len(found) == size or checked == most:
+            return Page(found, position, checked, checked == most)
+    return Page(found, None, checked)
 
 
 def selected(wanted: Selection) -> Iterator[Message]:
@@ -121,11 +121,11 @@ def messages_of(
     """
     for state in states:
         walked = _walk(Selection([queue], [state], asked), Position(), CHUNK)
-        looked_at = walked if most == inf else islice(walked, int(most))
-        yield from (Message.of(queue, record, state) for _, record, _ in looked_at if record is not None)
+        checked = walked if most == inf else islice(walked, int(most))
+        yield from (Message.of(queue, record, state) for _, record, _ in checked if record is not None)
 
 
-def first_and_last_failed(queue: BaseQueue, most: int = MOST_LOOKED_AT) -> tuple[list[Record], bool]:
+def first_and_last_failed(queue: BaseQueue, most: int = MOST_CHECKED) -> tuple[list[Record], bool]:
     """The records of what has failed, and whether these are all; else they are the half of ``most`` that failed first,
     and the half that failed last."""
     errors, half = failed_queue(queue), most // 2

@@ -87,14 +87,14 @@ def asking_stores() -> Iterator[None]:
         raise QueueUnavailable(f"A store cannot be asked: {error}") from error
 
 
-def of_each(queues: Iterable[BaseQueue], look: Callable[[BaseQueue], Iterable[T]]) -> tuple[list[T], list[str]]:
+def of_each(queues: Iterable[BaseQueue], read: Callable[[BaseQueue], Iterable[T]]) -> tuple[list[T], list[str]]:
     """What is read from each queue, and what is wrong with queues that cannot be asked, each text once."""
     found: list[T] = []
     failures: dict[str, None] = {}  # queues of one store fail the same way
     for queue in queues:
         try:
             with asking(queue):
-                found += look(queue)
+                found += read(queue)
         except QueueError as error:
             failures |= dict.fromkeys(str(error).splitlines())
     return found, list(failures)

@@ -40,7 +40,7 @@ class Schedule:
     queue: str = column("queue", Kind.QUEUE)
     """The alias of its queue."""
     command: str = column("command", Kind.COMMAND)
-    origin: str = column("origin", told=False)
+    origin: str = column("origin", in_json=False)
     """Where it comes from, in words."""
     timetable: str = column("timetable")
     """When it ticks: in words, or the five fields of a crontab."""

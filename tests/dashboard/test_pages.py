@@ -197,7 +197,7 @@ def test_failures_are_grouped_and_lead_to_their_messages(queue, boss):
 
 @STORES
 def test_of_many_failures_the_first_and_the_last_are_grouped(queue, boss, monkeypatch):
-    monkeypatch.setattr("djqueue.dashboard.failed.MOST_LOOKED_AT", 4)
+    monkeypatch.setattr("djqueue.dashboard.failed.MOST_CHECKED", 4)
     for name in "aabb":
         fail_one(queue, name)
     assert counted_on(get(boss, "failed/")) == {"a": "2", "b": "2"}
@@ -229,12 +229,12 @@ def test_a_lane_says_what_it_waits_for(queue, boss):
 
 def test_it_says_that_not_all_lanes_were_looked_at(queue, boss, monkeypatch):
     for module in ("djqueue.dashboard.lanes", "djqueue.operations.explaining"):
-        monkeypatch.setattr(f"{module}.MOST_LOOKED_AT", 2)
+        monkeypatch.setattr(f"{module}.MOST_CHECKED", 2)
     ring.enqueue("acc-1")
-    assert "looked at" not in text_of(get(boss, "lanes/")) + explain_queue(queue).reasons[-1].text
+    assert "were checked" not in text_of(get(boss, "lanes/")) + explain_queue(queue).reasons[-1].text
     ring.enqueue("acc-2")
-    assert "Of default the first 2 lanes by name were looked at." in text_of(get(boss, "lanes/"))
-    assert explain_queue(queue).reasons[-1].text.endswith(" The first 2 lanes by name were looked at.")
+    assert "Of default the first 2 lanes by name were checked." in text_of(get(boss, "lanes/"))
+    assert explain_queue(queue).reasons[-1].text.endswith(" The first 2 lanes by name were checked.")
 
 
 def test_the_history_is_filtered(queue, boss):

@@ -177,7 +177,7 @@ def test_stats_by_command_count_the_last_hour_or_day(queue):
     operations.pause("command", pay.name, "default", by="bob")
     lists = [run_json("queue_stats", "--by-command", period) for period in ("hour", "day")]
     hour, day = (next(one for one in rows if one["command"] == pay.name) for rows in lists)
-    assert {*hour} == {one.name for one in columns(CommandRow) if one.is_told}
+    assert {*hour} == {one.name for one in columns(CommandRow) if one.in_json}
     assert (hour["command"], hour["queue"], hour["start"], hour["pause"]["by"]) == (pay.name, "default", None, "bob")
     assert (hour["done"], hour["failed"], day["done"], day["failed"]) == (1_000, 3, 1_007, 3)
     assert hour["other_outcomes"] == {"retried": 2, "discarded": 1}

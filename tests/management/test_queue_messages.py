@@ -86,7 +86,7 @@ def test_a_filter_looks_at_a_bounded_number_and_the_next_call_goes_on(queue):
         after = err.getvalue().split()[-2:]
     assert sorted(found) == sorted(wanted)
     lines = err.getvalue().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("25 messages of default were looked at; the same call goes on with")
+    assert len(lines) == 1 and lines[0].startswith("25 messages of default were checked; the same call goes on with")
     assert "no place" in str(failure(*asked, "--after", "x"))
     assert "-q" in str(failure("queue_messages", "list", "--after", "0."))
 

@@ -63,7 +63,7 @@ OF_THE_CONSUMER = (
     *("alive", "stuck_after"),
 )
 SUPERVISOR_ALONE = (
-    "The watchdog of systemd looks after the supervisor alone. Give --alive FILE, and it looks after each process."
+    "The watchdog of systemd watches the supervisor alone. Give --alive FILE, and it watches each process."
 )
 
 
@@ -71,7 +71,7 @@ class Command(OperatorCommand):
     help = "Runs the commands that wait in the queues, and enqueues the periodic ones, until it is stopped."
     requires_system_checks = "__all__"
     verbosity = (
-        "0: warnings, 1: what happens, each command that ran (default), 2: claims, starts, looks too, 3: in full"
+        "0: warnings, 1: what happens, each command that ran (default), 2: claims, starts, checks too, 3: in full"
     )
     examples = """
         manage.py queue_consumer                      all queues, until Ctrl-C

@@ -51,8 +51,8 @@ class Command(MessagesCommand):
     }
     more = dict.fromkeys(OF_FAILED, WHICH) | {"rehearse": UNDONE}
     help = (
-        "Looks into the failed queues: messages whose command failed for good are kept there until they are retried or "
-        "deleted. Arguments are not decoded, but for 'show --arguments'."
+        "Shows and changes what is in the failed queues: messages whose command failed for good are kept there until "
+        "they are retried or deleted. Arguments are not decoded, but for 'show --arguments'."
     )
     examples = """
         manage.py queue_errors summary                  what fails most

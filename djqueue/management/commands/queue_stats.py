@@ -62,10 +62,10 @@ class Command(OperatorCommand):
     help = (
         "Shows how many messages of each queue are ready to run, delayed, running (held by a consumer), failed (in the "
         "failed queue) and done, and for how long the oldest one has been ready. What is due in a lane that is held "
-        "counts as ready too: queue_lanes shows these lanes. '-' is what a backend cannot tell, "
+        "counts as ready too: queue_lanes shows these lanes. '-' is what a backend does not know, "
         "and '100,000+' where counting stopped. If something ran in the last five minutes: how many messages "
         "were done and failed per minute, and in what time none is ready any more if all goes on like that. What is "
-        "paused is told with who paused it, when and why."
+        "paused is shown with who paused it, when and why."
     )
     examples = """
         manage.py queue_stats                     all queues
@@ -78,7 +78,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
         add("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help="may be repeated (default: all)")
-        add("--json", action="store_true", help="a list of objects; null is what a backend cannot tell")
+        add("--json", action="store_true", help="a list of objects; null is what a backend does not know")
         add = parser.add_mutually_exclusive_group().add_argument
         help = "show it again and again with rates, until Ctrl-C (by default every %(const)s seconds)"
         add("--watch", type=_pause, nargs="?", const=EVERY, metavar="SECONDS", help=help)

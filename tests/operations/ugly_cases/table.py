@@ -416,15 +416,15 @@ CASES = [
         },
     ),
     Case(
-        "It is behind more messages than are looked at.",
+        "It is behind more messages than are checked.",
         arranging.beyond_the_bound,
         {
             "queue_messages list --command report --look-at 20 --limit 10": (
-                "looked at",
+                "were checked",
                 "--after",
                 "not: no message matches.",
             ),
-            "explain part": ("looked at", "whole id"),
+            "explain part": ("are checked", "whole id"),
             "explain": ("Nothing stops it",),
         },
     ),
