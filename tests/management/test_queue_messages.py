@@ -217,6 +217,19 @@ def test_of_many_that_get_another_priority_each_gets_it(queue, monkeypatch):
     assert {one.priority for one in operations.messages_of(queue)} == {1}
 
 
+def test_what_comes_after_the_question_is_not_changed(queue, monkeypatch):
+    there, later = send_receipt.enqueue("ann@example.com", 1).id, []
+
+    def answer(question):
+        later.append(send_receipt.using(priority=9).enqueue("bob@example.com", 2).id)  # it is first in the queue
+        return "yes"
+
+    monkeypatch.setattr("builtins.input", answer)
+    assert "1 message removed.\n" in run("queue_messages", "remove", "--command", "send_receipt")
+    assert [one.id for one in operations.messages_of(queue)] == later
+    assert queue.find(there) is None
+
+
 @MEMORY
 @pytest.mark.parametrize("name", ["queue_messages list", "queue_explain"])
 def test_what_can_be_asked_is_shown_though_a_store_is_away(ids, monkeypatch, name):
