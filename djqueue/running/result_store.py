@@ -15,7 +15,7 @@ from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
 from djqueue.messages.failures import LONGEST_REASON, errors_of, kind_of, text_of
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.attempts import Attempt, why_cancelled, written
-from djqueue.utils import plain, tell
+from djqueue.utils import log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,9 @@ def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any], command: str = 
         why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
         if "value" in told:
             extra = {"message_id": id, "command": command, "queue": queue.alias, "event": "result_lost"}
-            tell(logger, logging.WARNING, LOST, plain(command), kind_of(told["value"]), text_of(error), extra=extra)
+            log_safely(
+                logger, logging.WARNING, LOST, plain(command), kind_of(told["value"]), text_of(error), extra=extra
+            )
         rest = {name: value for name, value in told.items() if name not in ("value", "errors")}
         return _packed(queue, RESULT, id, {"reason": why, **rest}, max_size=max(DEFAULT_MAX_SIZE, _most(True)))
 
