@@ -19,7 +19,7 @@ from djqueue.hints import answering
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.policy import Policy, disagreement
 from djqueue.timetables import Rule
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class Registry:
         except UnknownCommand as error:
             self._drop_unfinished(before)
             if error.__cause__ is not None:
-                tell(logger, logging.WARNING, "%s cannot be imported", name, exc_info=error.__cause__)
+                log_safely(logger, logging.WARNING, "%s cannot be imported", name, exc_info=error.__cause__)
             return str(error)
 
     def _adapt(self, found: object, name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from datetime import timedelta
 from enum import StrEnum
@@ -17,6 +17,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import DedupMark
+from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.hints import answering
 from djqueue.messages.failures import errors_of
@@ -32,6 +33,7 @@ from djqueue.running.result_store import (
     end_of,
     fact_of_cancelled,
     progress_of,
+    read_end,
 )
 from djqueue.utils import seconds, value
 from djqueue.wiring import queues
@@ -154,11 +156,8 @@ class Result(Generic[R_co]):
             return UNKNOWN
         if end is not None:
             return end["status"]
-        record = self._record()
-        if record is not None:
-            return RUNNING if record.state == LEASED else record.state
-        if self._failed() is not None:
-            return FAILED
+        if place := self._place():
+            return place
         ended = ended_of(self._queue, self.id)
         return UNKNOWN if ended is None else ended.status
 
@@ -269,6 +268,13 @@ class Result(Generic[R_co]):
         failed = self._queue.failed
         return None if failed is None or "inspect" not in failed.features else failed.find(self.id)
 
+    def _place(self) -> str:
+        """The state in which its queue has it; "" if it has not."""
+        record = self._record()
+        if record is not None:
+            return RUNNING if record.state == LEASED else record.state
+        return "" if self._failed() is None else FAILED
+
     def _refuse_to_wait_for_ever(self) -> None:
         if not self.kept:
             raise NoResult(f"the result of message {self.id} is not kept: give {self.command} a result_ttl.")
@@ -280,6 +286,25 @@ class Result(Generic[R_co]):
             raise RuntimeError(
                 "get() within a transaction would wait for ever: commit first, so that the message is sent."
             )
+
+
+def statuses(queue: BaseQueue, ids: Sequence[str]) -> list[str]:
+    """The :attr:`Result.status` of messages of a queue of which most have ended.
+
+    Results are read at once, and the history before the queue: only what has failed there may wait again.
+    """
+    kept = queue.store.get_many([f"{RESULTS}{id}" for id in ids]) if "facts" in queue.features else [None] * len(ids)
+    return [_status(queue, id, value) for id, value in zip(ids, kept, strict=True)]
+
+
+def _status(queue: BaseQueue, id: str, kept: bytes | None) -> str:
+    try:
+        end = None if kept is None else read_end(queue, id, kept)
+    except NoResult:  # there is a result, which cannot be read
+        return UNKNOWN
+    ended = ended_of(queue, id) if end is None else None
+    known = end["status"] if end is not None else UNKNOWN if ended is None else ended.status
+    return known if known not in (FAILED, UNKNOWN) else Result(id, queue_name=queue.alias)._place() or known
 
 
 NOT_KEPT = "message {} is done, and what it returned is not kept, or not any more: keep it with result_ttl."

@@ -30,7 +30,7 @@ from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
 from djqueue.timetables import Crontab, Rule, Timetable
-from djqueue.utils import moment, tell
+from djqueue.utils import log_safely, moment
 from djqueue.wiring import queues, why_no_facts
 
 logger = logging.getLogger(__name__)
@@ -306,7 +306,7 @@ def opened(queue: BaseQueue, bodies: Mapping[str, bytes]) -> dict[str, Schedule]
         try:
             found[name] = _opened(queue, name, body)
         except Exception as error:
-            tell(logger, logging.ERROR, "The schedule %r cannot be read, and rests", name, exc_info=error)
+            log_safely(logger, logging.ERROR, "The schedule %r cannot be read, and rests", name, exc_info=error)
     return found
 
 

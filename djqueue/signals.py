@@ -10,7 +10,7 @@ import logging
 
 from django.dispatch import Signal
 
-from djqueue.utils import run_in_parent, tell
+from djqueue.utils import log_safely, run_in_parent
 
 logger = logging.getLogger(__name__)
 
@@ -63,4 +63,4 @@ def emit(signal: Signal, sender: object, **named) -> None:
     try:
         run_in_parent(signal.send_robust, sender, **named)
     except BaseException:  # sys.exit() in a receiver
-        tell(logger, logging.ERROR, "A receiver of a signal tried to end the thread", exc_info=True)
+        log_safely(logger, logging.ERROR, "A receiver of a signal tried to end the thread", exc_info=True)

@@ -230,7 +230,7 @@ def value(cls: type[T]) -> type[T]:
 # ---- Logging that cannot raise
 
 
-def tell(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None:
+def log_safely(logger: logging.Logger, level: int, text: str, *args, **kwargs) -> None:
     """Log, and never raise. A handler whose mail server is unreachable must not end a thread or change a verdict."""
     try:
         logger.log(level, text, *args, **kwargs)

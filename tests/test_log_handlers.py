@@ -216,7 +216,7 @@ class TestRecords:
 
     def test_none_is_made_where_nothing_else_sees_it(self, djqueue_logger, make_handler, monkeypatch):
         made = []
-        monkeypatch.setattr(reporting, "tell", lambda *args, **kwargs: made.append(args))
+        monkeypatch.setattr(reporting, "log_safely", lambda *args, **kwargs: made.append(args))
         djqueue_logger.handlers = [handler := make_handler(out := io.StringIO())]
         handler.setFormatter(ConsoleFormatter(False, 80))
         handler.addFilter(is_no_repetition)

@@ -19,7 +19,7 @@ from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
 from djqueue.messages.envelope import pack_item
 from djqueue.messages.failures import LONGEST_REASON
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.results import Progress
+from djqueue.results import Progress, statuses
 from djqueue.running.executor import execute
 from djqueue.running.settle import settle
 from djqueue.testing import eventually
@@ -266,6 +266,25 @@ class TestStatus:
         lease = claim_one(queue)
         settle(queue, [(lease, Verdict(Outcome.DONE, value=5, keep=60))])
         assert (handle.status, handle.get()) == ("done", 5)
+
+    def test_of_many_messages_it_is_that_of_each(self, queue):
+        ended = [
+            echo(1),
+            forgetful(1),
+            say("discard", "no"),
+            say("fail", "no"),
+            say.using(result_ttl=None)("fail", "no"),
+        ]
+        again = [say("fail", "first"), say.using(result_ttl=None)("fail", "first")]
+        for _ in ended + again:
+            run_one(queue)
+        waits = [echo(2), echo.using(delay=60).enqueue(3)]
+        claim_one(queue)
+        assert queue.requeue([handle.id for handle in again]) == 2
+        handles = [*ended, *again, *waits, Result("never-seen")]
+        assert statuses(queue, [handle.id for handle in handles]) == [handle.status for handle in handles]
+        assert [handle.status for handle in again] == ["ready"] * 2
+        assert statuses(queue, []) == []
 
     def test_a_call_on_another_queue_is_looked_for_there(self, queue, backend, settings):
         settings.QUEUES = backend.queues("default", "other")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from djqueue.backends.stores import BaseStore, Change
 from djqueue.exceptions import QueueError
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class Collection:
         """The digest of each part; if the index cannot be read, by the parts."""
         if (found := _object(text)) is not None:
             return found
-        tell(logger, logging.ERROR, "The index of %s cannot be read, so all parts are: %.100r", self._name, text)
+        log_safely(logger, logging.ERROR, "The index of %s cannot be read, so all parts are: %.100r", self._name, text)
         numbers = [str(number) for number in range(PARTS)]
         texts = self._store.get_many([self._key("part", number) for number in numbers])
         return {number: digest_of(text) for number, text in zip(numbers, texts, strict=True) if text is not None}
@@ -137,7 +137,7 @@ class Collection:
         return found or {}
 
     def _put_aside(self, text: bytes | None) -> None:
-        tell(logger, logging.ERROR, "Some %s cannot be read, and rest: %.100r", self._name, text)
+        log_safely(logger, logging.ERROR, "Some %s cannot be read, and rest: %.100r", self._name, text)
         self._store.put(f"{self._name}:unreadable", text or b"", FOR_EVER)
 
     def _changes(

@@ -17,8 +17,8 @@ from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.messages.envelope import new_id, pack_item, unpack_item
 from djqueue.messages.failures import with_error
 from djqueue.messages.fingerprint import fingerprint
+from djqueue.utils import log_safely, seconds, whole
 from djqueue.utils import priority as checked_priority
-from djqueue.utils import seconds, tell, whole
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,9 @@ class ItemVerbs(QueueVerbs):
         try:
             self.store.drop(entry.command, DedupMark(entry.id).written())
         except Exception as error:
-            tell(logger, logging.WARNING, "The mark of an item in %s is kept for a day", self.name, exc_info=error)
+            log_safely(
+                logger, logging.WARNING, "The mark of an item in %s is kept for a day", self.name, exc_info=error
+            )
 
     def take(
         self, lease: float | timedelta = 60.0, wait: float | timedelta = 0.0
@@ -148,7 +150,7 @@ class ItemVerbs(QueueVerbs):
                 except InvalidMessage as error:
                     self._put_aside(one, f"invalid message: {error}")
                     text, extra = "An item of %s cannot be read: %s", log_extra(self.alias, one.entry)
-                    tell(logger, logging.ERROR, text, self.name, error, extra=extra)
+                    log_safely(logger, logging.ERROR, text, self.name, error, extra=extra)
         except Exception:
             self.release(held)
             raise
@@ -173,7 +175,7 @@ class ItemVerbs(QueueVerbs):
         reason = f"its holder died: {held.entry.lost} attempts never reported"
         self._put_aside(held, reason)
         text = "An item of %s went to the failed queue: %s"
-        tell(logger, logging.ERROR, text, self.name, reason, extra=log_extra(self.alias, held.entry))
+        log_safely(logger, logging.ERROR, text, self.name, reason, extra=log_extra(self.alias, held.entry))
         return True
 
     def _put_aside(self, held: Lease, reason: str) -> None:

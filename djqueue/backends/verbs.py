@@ -43,7 +43,7 @@ from djqueue.backends.guards import DebounceGuard, Decision, DedupMark, Guard, d
 from djqueue.backends.history import HistoryRow
 from djqueue.backends.stores import BaseStore, Grant, RateLimit
 from djqueue.exceptions import NotSupported
-from djqueue.utils import clock, seconds, tell
+from djqueue.utils import clock, log_safely, seconds
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ class QueueVerbs:
     def _put_undecided(self, entry: Entry, error: Exception) -> bool:
         """A debounced command may run too often, but must not be forgotten."""
         text = "%s: the store of %s cannot say whether a debounced call counts, so it does"
-        tell(logger, logging.ERROR, text, entry.command, self.alias, exc_info=error)
+        log_safely(logger, logging.ERROR, text, entry.command, self.alias, exc_info=error)
         signals.emit(signals.debounce_failed, entry.command, id=entry.id, queue_name=self.alias, exception=error)
         return self._put_one(entry)
 
@@ -223,7 +223,7 @@ class QueueVerbs:
         except Exception:
             if not leases:
                 raise
-            tell(logger, logging.ERROR, "Reading stopped half way.", exc_info=True, extra={"queue": self.alias})
+            log_safely(logger, logging.ERROR, "Reading stopped half way.", exc_info=True, extra={"queue": self.alias})
             return Claimed(leases, retry_after=0.0)
         return Claimed(leases, retry_after=0.0 if len(leases) >= limit else min(early.values(), default=inf))
 
@@ -336,7 +336,7 @@ class QueueVerbs:
         self._may_expire = max(self._reap_at, time.monotonic() + reaped.next)
         if reaped.count:
             text = "%s: %d leases ran out; their holders died or lost touch"
-            tell(logger, logging.WARNING, text, self.alias, reaped.count)
+            log_safely(logger, logging.WARNING, text, self.alias, reaped.count)
 
     def _begin_lost(self, claimed: Claimed) -> Claimed:
         """Begin what was lost before: the caller of ``reserve`` runs it now."""
@@ -395,7 +395,9 @@ class QueueVerbs:
                 if not written:  # else a retry would repeat the written ones
                     raise
                 extra = {"queue": self.alias, "message_id": lease.entry.id}
-                tell(logger, logging.ERROR, "An entry could not be put back and is lost.", exc_info=True, extra=extra)
+                log_safely(
+                    logger, logging.ERROR, "An entry could not be put back and is lost.", exc_info=True, extra=extra
+                )
             else:
                 written.append(lease)
         return written
@@ -422,7 +424,7 @@ class QueueVerbs:
                 self.store.put_many(kept)
         except Exception as error:
             text, extra = "The results of %d messages could not be kept", {"queue": self.alias}
-            tell(logger, logging.ERROR, text, len(kept), exc_info=error, extra=extra)
+            log_safely(logger, logging.ERROR, text, len(kept), exc_info=error, extra=extra)
         return ours
 
     def requeue(self, ids: Iterable[str]) -> int:

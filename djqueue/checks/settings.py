@@ -28,7 +28,7 @@ from djqueue.wiring import ClassNotUsable, build, load_class, why_no_facts
 
 @register(TAG)
 def check_names(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
-    """E001, W001: names that look like settings of djqueue; without a similar one it may be another package's."""
+    """E001, W001: names similar to settings of djqueue; without a similar one it may be another package's."""
     for name in dir(settings):
         if name.startswith("QUEUE") and name.isupper() and name not in conf.SETTINGS:
             id = "E001" if nearest(name, conf.SETTINGS) else "W001"
@@ -154,7 +154,7 @@ def made() -> Iterator[tuple[conf.QueueConfig, BaseQueue]]:
 
 
 def _make(config: conf.QueueConfig) -> BaseQueue | CheckMessage:
-    """The queue, made without common and unknown options, at which other checks look; or why it cannot be made."""
+    """The queue, made without common and unknown options, for the other checks; or why it cannot be made."""
     cls = _class(config)
     if isinstance(cls, CheckMessage):
         return cls

@@ -31,14 +31,14 @@ from djqueue.consumer.supervisor import Supervisor
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import StoreError
 from djqueue.registry import registry
-from djqueue.utils import tell, whole
+from djqueue.utils import log_safely, whole
 from djqueue.wiring import queues as all_queues
 from djqueue.words import counted
 
 __all__ = ["Consumer", "Options"]
 
 logger = logging.getLogger(__name__)
-say = partial(tell, logger)
+say = partial(log_safely, logger)
 
 LOOK = 0.5  # seconds between two looks at the threads
 FIRST_ANSWER = 5.0  # seconds in which a store is to answer at the start

@@ -24,7 +24,7 @@ from djqueue.running.context import Control
 from djqueue.running.instruments import Run
 from djqueue.running.result_store import Progress, are_cancelled, is_cancelled, report_progress
 from djqueue.running.settle import proof_of
-from djqueue.utils import clock, seconds, tell
+from djqueue.utils import clock, log_safely, seconds
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ def note_cancelled(queue: BaseQueue, claimed: Sequence[Held]) -> None:
         cancelled = are_cancelled(queue, [held.lease.entry for held in again]) if again else []
     except Exception as error:  # running them does less harm
         text = "It cannot be known whether messages of %s are cancelled"
-        tell(logger, logging.ERROR, text, queue.alias, exc_info=error, extra={"queue": queue.alias})
+        log_safely(logger, logging.ERROR, text, queue.alias, exc_info=error, extra={"queue": queue.alias})
         return
     for held, was in zip(again, cancelled, strict=True):
         held.cancelled = was
@@ -334,7 +334,7 @@ class ConsumerControl(Control):
         try:
             counted = self.queue.defer([control._counted for control in controls], seconds)
         except Exception as error:
-            tell(logger, logging.ERROR, "A throttle could not be asked", exc_info=error)
+            log_safely(logger, logging.ERROR, "A throttle could not be asked", exc_info=error)
             return False
         for control, lease in zip(controls, counted, strict=False):
             control._counted, control._left = lease, asked + seconds

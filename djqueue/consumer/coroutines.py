@@ -24,7 +24,7 @@ from djqueue.messages.failures import release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Job, jobs_of
 from djqueue.running.executor import INTERRUPTED, Begun, broken_off, end_begun, run_begun
-from djqueue.utils import clock, plain, tell
+from djqueue.utils import clock, log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -249,13 +249,15 @@ class Coroutines(Member):
         elif self._answers > self._overdue[1] + 1 and not self.is_stuck:  # it would have come before the second
             self._blamed = self._jobs()  # nothing says who did it, and it must not do so for ever
             self.is_stuck = True
-            tell(logger, logging.CRITICAL, "The event loop of async commands has lost its timers; it cannot go on")
+            log_safely(
+                logger, logging.CRITICAL, "The event loop of async commands has lost its timers; it cannot go on"
+            )
 
     def _tell_blocked(self, since: float) -> None:
         task = asyncio.current_task(self.loop)
         text = "%s blocks the event loop for %.1f s, and with it all async commands. It is here:\n%s"
         name = "Something" if task is None else task.get_name()
-        tell(logger, logging.WARNING, text, name, since, self.where())
+        log_safely(logger, logging.WARNING, text, name, since, self.where())
 
     def _patience(self) -> float:
         """For how many seconds the loop may be blocked."""

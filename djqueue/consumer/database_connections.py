@@ -14,7 +14,7 @@ from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from djqueue.utils import descriptor_of, tell
+from djqueue.utils import descriptor_of, log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def mend_connections() -> None:
         try:
             _mend(connection)
         except Exception:
-            tell(logger, logging.WARNING, "A database connection is broken, and is replaced", exc_info=True)
+            log_safely(logger, logging.WARNING, "A database connection is broken, and is replaced", exc_info=True)
             with suppress(Exception):
                 connection.close()
         if connection.connection is None:

@@ -26,7 +26,7 @@ from djqueue.messages.failures import errors_of, kind_of, text_of, to_millisecon
 from djqueue.running.attempts import is_moment
 from djqueue.running.context import Job, jobs_of
 from djqueue.running.executor import INTERRUPTED
-from djqueue.utils import end_child, plain, tell
+from djqueue.utils import end_child, log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class MessageTask(LoopTask):
             return False
         if not by:
             text = "%s is not cancelled: who asks for it serves no message"
-            tell(logger, logging.ERROR, text, self.get_name())
+            log_safely(logger, logging.ERROR, text, self.get_name())
             self._is_targeted = True
             self._repeat_if_broken()
             return False
@@ -392,7 +392,7 @@ class SharedLoop:
         task = self._tasks.get(jobs[0])
         if task is None:
             text, entry = "%s (message %s) had ended; then %s", jobs[0].entry
-            tell(logger, logging.ERROR, text, plain(entry.command), plain(entry.id), error, exc_info=cause)
+            log_safely(logger, logging.ERROR, text, plain(entry.command), plain(entry.id), error, exc_info=cause)
         elif jobs[0].control.fault is None:
             for job in jobs:
                 job.control.fault = error
@@ -425,7 +425,7 @@ class SharedLoop:
             self._excuse_all("had another task run in this thread")
 
     def _excuse_all(self, deed: str) -> None:
-        tell(logger, logging.ERROR, "A command %s; the consumer's loop goes on", deed)
+        log_safely(logger, logging.ERROR, "A command %s; the consumer's loop goes on", deed)
         for task in self.tasks():  # some have failed by it, but not all that they started has ended
             if task.may_repeat:
                 task.excuse(Exception)
@@ -458,14 +458,14 @@ class SharedLoop:
         if handle is None and now - self._broke < SOON:
             raise error
         self._broke = now
-        tell(logger, logging.ERROR, "The event loop of async commands broke off; it goes on", exc_info=error)
+        log_safely(logger, logging.ERROR, "The event loop of async commands broke off; it goes on", exc_info=error)
 
     def _guard(self, method: Callable[..., Any], deed: str, *args: Any, **kwargs: Any) -> Any:
         if jobs := answerable():
             raise self.accuse(jobs, deed)
         if not self._ending:
             text = "Who serves no message, or a finalizer, is refused what would have harmed all async commands: %s"
-            tell(logger, logging.ERROR, text, deed)
+            log_safely(logger, logging.ERROR, text, deed)
             raise EventLoopMisused(f"{deed}: it serves no message")
         return method(*args, **kwargs)
 

@@ -22,7 +22,7 @@ from djqueue.consumer.settler import Completed, RunLimit, Settlers
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, is_ordered
 from djqueue.running.pauses import bring_up
 from djqueue.running.reporting import report
-from djqueue.utils import clock, tell
+from djqueue.utils import clock, log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -354,7 +354,7 @@ class Fetcher(Loop):
             cause = "the throttle of a queue" if throttled else "a delay, a lane or a throttle"
             until = f"; the next in {again:.1f} s, by {cause}" if again < inf else ""
             about = {"event": "idle", "queue": aliases, **({"delay": again} if again < inf else {})}
-            tell(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
+            log_safely(logger, logging.DEBUG, "%s: nothing to claim now%s", aliases, until, extra=about)
 
     def _rest(self) -> None:
         """Claim nothing, as all queues are or may be paused, or this consumer is; look again when that changes."""
@@ -487,7 +487,7 @@ class Fetcher(Loop):
     def _take(self, queue: BaseQueue, claimed: Claimed, asked: float, surplus: int) -> None:
         if logger.isEnabledFor(logging.DEBUG):
             about = {"event": "claimed", "queue": queue.alias, "count": len(claimed)}
-            tell(logger, logging.DEBUG, "%s: claimed %d", queue.alias, len(claimed), extra=about)
+            log_safely(logger, logging.DEBUG, "%s: claimed %d", queue.alias, len(claimed), extra=about)
         self._unpaid = surplus
         self._taken = self._parts.in_flight.take(queue, claimed, asked)
         held = self._without_begun(self._taken)

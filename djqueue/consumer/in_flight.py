@@ -14,7 +14,7 @@ from djqueue.policies.policy import Policy
 from djqueue.running.attempts import Attempt
 from djqueue.running.instruments import Run
 from djqueue.running.reporting import report
-from djqueue.utils import clock, tell
+from djqueue.utils import clock, log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +182,9 @@ class InFlight:
             try:
                 self._count(settled)
             except Exception as error:  # the store has settled them, and a fetcher may hold what it has just claimed
-                tell(logger, logging.ERROR, "%d messages were settled and not counted", len(settled), exc_info=error)
+                log_safely(
+                    logger, logging.ERROR, "%d messages were settled and not counted", len(settled), exc_info=error
+                )
 
     def running(self) -> list[Held]:
         """The leases that workers have, after waiting ones were handed back; one may be about to begin."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from djqueue import health
 from djqueue.consumer.loop import HANGS
 from djqueue.consumer.systemd import Notifier
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Reporter:
         """Report the start. Raises ValueError if the file cannot be written."""
         if self._path is not None and (other := _writer_of(self._path)):
             text = "Process %d writes the liveness file %s too: give each consumer a file of its own"
-            tell(logger, logging.WARNING, text, other, self._path)
+            log_safely(logger, logging.WARNING, text, other, self._path)
         try:
             self._report(health.STARTING, {})
         except OSError as error:
@@ -59,7 +59,7 @@ class Reporter:
         except Exception as error:
             if self._is_written:
                 shown = None if isinstance(error, OSError) else error
-                tell(logger, logging.ERROR, "The liveness file cannot be written: %s", error, exc_info=shown)
+                log_safely(logger, logging.ERROR, "The liveness file cannot be written: %s", error, exc_info=shown)
             self._is_written = False
         else:
             self._is_written = True
@@ -96,9 +96,9 @@ class Reporter:
     def _tell(self, found: Sequence[str]) -> None:
         """Log what does not move, once."""
         if found and self._was_alive:
-            tell(logger, logging.ERROR, "Stuck: %s", "; ".join(found), extra={"event": "stuck"})
+            log_safely(logger, logging.ERROR, "Stuck: %s", "; ".join(found), extra={"event": "stuck"})
         elif not (found or self._was_alive):
-            tell(logger, logging.INFO, "Not stuck any more", extra={"event": "unstuck"})
+            log_safely(logger, logging.INFO, "Not stuck any more", extra={"event": "unstuck"})
         self._was_alive = not found
 
     def _notify(self, report: health.Report, found: Sequence[str], was: str) -> None:

@@ -26,7 +26,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.database_connections import drop
 from djqueue.exceptions import StoreError
 from djqueue.messages.failures import chained, text_of
-from djqueue.utils import seconds, set_whole, tell
+from djqueue.utils import log_safely, seconds, set_whole
 
 logger = logging.getLogger(__name__)
 
@@ -237,12 +237,12 @@ class FailureBackoff:
         self._until = time.monotonic() + pause
         text = "%s failed (%d in a row): %s; trying again in %.1f s"
         level, shown = how_to_log(error, self.count)
-        tell(logger, level, text, self.name, self.count, text_of(error).rstrip("."), pause, exc_info=shown)
+        log_safely(logger, level, text, self.name, self.count, text_of(error).rstrip("."), pause, exc_info=shown)
         return pause
 
     def end(self) -> None:
         if self.count:
-            tell(logger, logging.INFO, "%s goes on", self.name)
+            log_safely(logger, logging.INFO, "%s goes on", self.name)
             self.count, self._until = 0, 0.0
 
 

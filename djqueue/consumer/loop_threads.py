@@ -23,7 +23,7 @@ from djqueue import conf
 from djqueue.consumer.database_connections import mend_connections
 from djqueue.consumer.loop import FIRST_PAUSE, Member, Starvation
 from djqueue.running.context import WAITS_FOR_ITSELF, Control
-from djqueue.utils import seconds, tell
+from djqueue.utils import log_safely, seconds
 
 logger = logging.getLogger(__name__)
 
@@ -323,7 +323,7 @@ class Loan(Executor):
     def _leave_behind_at(self, thread: CallThread, given: int) -> None:
         if self.thread is thread and thread.ended < given and self._user is not None:
             text = "%s is stuck: a function that it called does not end; its thread is left behind. It is here:\n%s"
-            tell(logger, logging.WARNING, text, self._user.name, thread.where(), extra=self._user.about())
+            log_safely(logger, logging.WARNING, text, self._user.name, thread.where(), extra=self._user.about())
             self.leave_behind()
 
     def leave_behind(self) -> None:

@@ -23,7 +23,7 @@ from djqueue.consumer.rates import Sampler
 from djqueue.exceptions import StoreError
 from djqueue.running.reporting import tell_started
 from djqueue.running.settle import proof_of
-from djqueue.utils import clock, plain, seconds, tell, whole
+from djqueue.utils import clock, log_safely, plain, seconds, whole
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,9 @@ class Heartbeat(Loop):
         asked = [held.lease for held in stale]
         if logger.isEnabledFor(logging.DEBUG):
             about = {"event": "extended", "queue": queue.alias, "count": len(asked)}
-            tell(logger, logging.DEBUG, "%s: extends %d leases to %g s", queue.alias, len(asked), lease, extra=about)
+            log_safely(
+                logger, logging.DEBUG, "%s: extends %d leases to %g s", queue.alias, len(asked), lease, extra=about
+            )
         until = {proof_of(one): one.until for one in queue.touch(asked, lease)}
         for held, before in zip(stale, asked, strict=True):
             if held.lease.token != before.token:  # its entry was claimed again meanwhile
@@ -89,7 +91,7 @@ class Heartbeat(Loop):
                 if held.verdict is None:  # otherwise it is being settled, or just was
                     text, entry = "The lease of message %s is lost", held.lease.entry
                     extra = log_extra(queue.alias, entry, event="lease_lost", worker=_name_of(held.worker))
-                    tell(logger, logging.WARNING, text, plain(entry.id), extra=extra)
+                    log_safely(logger, logging.WARNING, text, plain(entry.id), extra=extra)
 
 
 class Reaper(Loop):
@@ -146,7 +148,7 @@ class Reaper(Loop):
                 if not error.stops_one:
                     raise
                 left = SWEEP_EVERY
-                tell(logger, logging.ERROR, "%s: %s", queue.alias, error, extra={"queue": queue.alias})
+                log_safely(logger, logging.ERROR, "%s: %s", queue.alias, error, extra={"queue": queue.alias})
             self._due[id(queue)] = time.monotonic() + left
         return left
 
@@ -156,14 +158,14 @@ class Reaper(Loop):
         if is_late := reaped.now > by:
             left = min(LONGEST_PAUSE, reaped.now - by + patience) + SPEAKING
             text = "%s: the store or this process was away for a while; leases that ran out are given back in %.1f s"
-            tell(logger, logging.INFO, text, queue.alias, left, extra={"queue": queue.alias})
+            log_safely(logger, logging.INFO, text, queue.alias, left, extra={"queue": queue.alias})
         else:
             longest = lease / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
             left = min(longest, 0.05 if reaped.count >= REAP_BATCH else max(0.05, reaped.next))
         if reaped.count:
             text = "%s: %d leases ran out; their workers died or lost touch"
             about = {"event": "reaped", "queue": queue.alias, "count": reaped.count}
-            tell(logger, logging.WARNING, text, queue.alias, reaped.count, extra=about)
+            log_safely(logger, logging.WARNING, text, queue.alias, reaped.count, extra=about)
         if reaped.now:
             self._ahead[id(queue)] = reaped.now - clock()
         times = times + 1 if is_late else 0
@@ -221,7 +223,7 @@ class Reaper(Loop):
         finally:  # the dropped entries are reported even if the store is away by now
             if dropped:
                 text = "%s: %d entries left the failed queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
-                tell(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})
+                log_safely(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})
                 signals.emit(signals.errors_dropped, queue.alias, queue_name=queue.alias, count=dropped)
 
 

@@ -22,7 +22,7 @@ from djqueue.running import consumers, pauses
 from djqueue.running.consumers import ConsumerRecord, Order
 from djqueue.running.pauses import COMMAND, SCHEDULE, Pauses, ends
 from djqueue.running.shared import Shared, shared_stores
-from djqueue.utils import clock, plain, tell
+from djqueue.utils import clock, log_safely, plain
 from djqueue.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -139,10 +139,12 @@ class OperatorChannel:
         for one in are:
             if one not in was:
                 why = f" ({one.why})" if one.why else ""
-                tell(logger, logging.INFO, "%s %s is paused by %s%s", *map(plain, (one.kind, one.name, one.by, why)))
+                log_safely(
+                    logger, logging.INFO, "%s %s is paused by %s%s", *map(plain, (one.kind, one.name, one.by, why))
+                )
         for one in was:
             if one.key not in {other.key for other in are}:
-                tell(logger, logging.INFO, "%s %s is resumed", *map(plain, (one.kind, one.name)))
+                log_safely(logger, logging.INFO, "%s %s is resumed", *map(plain, (one.kind, one.name)))
         self._changed()
 
     def _obey(self, order: Order) -> None:
@@ -151,7 +153,7 @@ class OperatorChannel:
         self._obeyed = order
         text = "%s orders this consumer to %s"
         words = {consumers.QUIET: "claim nothing more", consumers.RESUME: "claim again", consumers.STOP: "stop"}
-        tell(
+        log_safely(
             logger, logging.WARNING, text, plain(order.by) or "An operator", words.get(order.order, "do what it cannot")
         )
         if order.order == consumers.STOP:
@@ -297,4 +299,4 @@ class SilenceLog:
         text = "Nothing is claimed from %s: its store of facts has not answered for %.0f s, so it may be paused"
         for queue in unknown:
             self._pause = waited + min(waited, LONGEST_SILENCE)
-            tell(logger, logging.WARNING, text, queue.alias, waited, extra={"queue": queue.alias})
+            log_safely(logger, logging.WARNING, text, queue.alias, waited, extra={"queue": queue.alias})

@@ -26,7 +26,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
 from djqueue.running.executor import BEHIND, Begun, batch_of, begin, execute_batch, is_coroutine, why_not
 from djqueue.running.handlers import HandlerSlot
-from djqueue.utils import clock, tell
+from djqueue.utils import clock, log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ def _next_batch(rest: list[Held]) -> tuple[list[Held], list[Held]]:
 def _not_run(batch: Sequence[Held], error: BaseException) -> list[Verdict]:
     """The verdicts on messages that could not be run, which is logged: nothing may end the thread."""
     extra = log_extra(batch[0].queue.alias, batch[0].lease.entry)
-    tell(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
+    log_safely(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
     return [_again(held, error) for held in batch]
 
 

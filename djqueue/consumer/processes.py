@@ -36,10 +36,10 @@ from djqueue.consumer.isolation import STOPPED, how_it_ended, state_of
 from djqueue.consumer.liveness import SILENCE, Reporter
 from djqueue.consumer.loop import Loop
 from djqueue.consumer.memory import memory_of
-from djqueue.utils import handle_signals, seconds, set_whole, tell
+from djqueue.utils import handle_signals, log_safely, seconds, set_whole
 
 logger = logging.getLogger(__name__)
-say = partial(tell, logger)
+say = partial(log_safely, logger)
 
 LOOK = 0.5  # seconds between two looks at the processes
 STEADY = 60.0  # seconds: if a process has served for so long, its end is not one of a series

@@ -28,7 +28,7 @@ from djqueue.registry import registry
 from djqueue.running.instruments import Tick, current_tick
 from djqueue.schedules import Schedule
 from djqueue.timetables import Interval, Rule, Ticking
-from djqueue.utils import clock, tell
+from djqueue.utils import clock, log_safely
 from djqueue.wiring import queues
 
 logger = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Tracker:
                 self._prepare()
         except Exception as error:  # the schedule's own: the others go on
             text = "The schedule of %s failed; it is asked again in a minute"
-            tell(logger, logging.ERROR, text, self.name, exc_info=error)
+            log_safely(logger, logging.ERROR, text, self.name, exc_info=error)
             return LONGEST_PAUSE
         if due:
             self._enqueue(queue, due, now)
@@ -169,7 +169,7 @@ class Tracker:
         if upcoming != self._told and logger.isEnabledFor(logging.DEBUG):
             self._told, about = upcoming, {"event": "looked", "queue": queue.alias}
             when = "is not due any more" if upcoming is None else f"is looked at next at {local(upcoming).isoformat()}"
-            tell(logger, logging.DEBUG, "%s %s", self.name, when, extra=about)
+            log_safely(logger, logging.DEBUG, "%s %s", self.name, when, extra=about)
 
     def _due(self, served: datetime, now: datetime) -> tuple[list[datetime], datetime | None]:
         """The ticks after the served ones, up to now, and the first later moment that is worth a look."""
@@ -185,7 +185,7 @@ class Tracker:
             id = self.id_of(tick)
             if self._send(OnceGuard(f"tick:{self._named(tick)}", self._mark_for.total_seconds()), id):
                 about = {"event": "enqueued", "queue": queue.alias, "command": self.name, "message_id": id}
-                tell(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat(), extra=about)
+                log_safely(logger, logging.INFO, "%s is due at %s: enqueued", self.name, tick.isoformat(), extra=about)
             self._served = tick  # the next one may fail
         self._remember(queue, due[-1])
 
@@ -209,7 +209,7 @@ class Tracker:
             return last_of(kept)[0]
         except (ValueError, OverflowError):
             text = "The last tick of %s cannot be read, so it begins now: %.100r"
-            tell(logger, logging.ERROR, text, self.name, kept)
+            log_safely(logger, logging.ERROR, text, self.name, kept)
             self._remember(queue, now, FIRST_SEEN)
             return now
 

@@ -19,7 +19,7 @@ from djqueue.messages.failures import text_of
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.history import is_kept, record_of
 from djqueue.running.settle import announce, proof_of, settle_alike
-from djqueue.utils import clock, tell
+from djqueue.utils import clock, log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ class Settlers(PerServer[Settler]):
                 self._run_limit.give(1)
             self.of(held.queue).add(held, verdict)
         except BaseException as error:
-            tell(logger, logging.ERROR, "A message could not be finished", exc_info=error)
+            log_safely(logger, logging.ERROR, "A message could not be finished", exc_info=error)
 
 
 class PendingVerdicts:
@@ -287,7 +287,7 @@ class PendingVerdicts:
         level, shown = how_to_log(error, self._failures)
         text = "%s() of %d messages of %s failed: %s; trying again in %.1f s"
         why = text_of(error).rstrip(".")
-        tell(logger, level, text, self._verb, len(batch), self._queue.alias, why, pause, exc_info=shown)
+        log_safely(logger, level, text, self._verb, len(batch), self._queue.alias, why, pause, exc_info=shown)
 
 
 def _note_lost(batch: Sequence[Held], late: Sequence[Lease]) -> None:

@@ -30,7 +30,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import ALONE, Policy
 from djqueue.running.executor import judged
 from djqueue.running.reporting import report
-from djqueue.utils import clock, plain, tell
+from djqueue.utils import clock, log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -315,7 +315,7 @@ class Supervisor:
         error.add_note(f"It is here:\n{where}")
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.command), plain(entry.id)
-        tell(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
+        log_safely(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
         verdict = judged(policy, error, entry)._replace(seconds=ran)
         verdict = verdict._replace(keep=policy.keeps_result, attempts=held.attempts)
         report(held.queue, held.lease, verdict)

@@ -13,7 +13,7 @@ from djqueue.dashboard.forms import Meant, is_repeated
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
-from djqueue.operations.acting import ACTIONS, PAGE, Action, MessageAction, NamedAction
+from djqueue.operations.acting import ACTIONS, PAGE, BaseAction, MessageAction, NamedAction
 from djqueue.operations.outcomes import Outcome
 from djqueue.operations.queues import asking_stores, chosen
 from djqueue.operations.targets import Target
@@ -54,7 +54,7 @@ def _meant(request: HttpRequest, action: MessageAction | NamedAction) -> Meant:
     return Meant(target.name, where, partial(action.act, target), partial(action.asked, target, PAGE), repeated)
 
 
-def _confirmation(site: Site, request: HttpRequest, action: Action, meant: Meant, question: str) -> HttpResponse:
+def _confirmation(site: Site, request: HttpRequest, action: BaseAction, meant: Meant, question: str) -> HttpResponse:
     """The page that asks before an action is done; its form works once."""
     context = {
         "question": question,

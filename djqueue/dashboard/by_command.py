@@ -10,9 +10,10 @@ from django.http import HttpRequest, HttpResponse
 
 from djqueue.dashboard import plots
 from djqueue.dashboard.plots import COUNTS, TIMES, Plot, Series
-from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.seeing import able
 from djqueue.dashboard.site import Site
 from djqueue.operations.by_command import command_rows, known_commands, point_rows
+from djqueue.operations.queues import left_out
 from djqueue.operations.rates import DAY, HOUR, CommandRates, Point
 
 MOST_SHOWN = 100

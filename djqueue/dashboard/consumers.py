@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 
-from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.seeing import able
 from djqueue.dashboard.site import Site
 from djqueue.operations.consumers import ConsumerRow
 from djqueue.operations.counts import around
+from djqueue.operations.queues import left_out
 from djqueue.running.consumers import GONE, ConsumerRecord
 
 MOST_SHOWN = 200

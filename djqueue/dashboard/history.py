@@ -6,11 +6,12 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.seeing import able
 from djqueue.dashboard.selecting import text_in, written
 from djqueue.dashboard.site import Site
-from djqueue.operations.history import EndedMessage, Look, latest
-from djqueue.operations.queues import of_each
+from djqueue.operations import history
+from djqueue.operations.history import EndedMessage, HistoryFilter, HistoryPage
+from djqueue.operations.queues import left_out, of_each
 from djqueue.running.history import STATUSES
 
 
@@ -26,11 +27,10 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
         "left_out": left_out(others, "history"),
     }
     if chosen is not None:
-        status = given.get("status", "")
-        before = text_in(request.GET.get("after", ""))
-        known = status if status in STATUSES else ""
-        pages, problems = of_each([chosen], lambda queue: [latest(queue, known, given.get("command", ""), before)])
-        found = pages[0] if pages else Look([], "")
+        statuses = [one for one in STATUSES if one == given.get("status")] or STATUSES
+        wanted, before = HistoryFilter(statuses, given.get("command", "")), text_in(request.GET.get("after", ""))
+        pages, problems = of_each([chosen], lambda queue: [history.page(queue, wanted, before)])
+        found = pages[0] if pages else HistoryPage()
         context |= {
             "problems": problems,
             "rows": [EndedMessage.of(row, site.may(request, "view_arguments")) for row in found.rows],

@@ -6,12 +6,12 @@ from itertools import islice
 
 from django.http import HttpRequest, HttpResponse
 
-from djqueue.dashboard.seeing import able, left_out
+from djqueue.dashboard.seeing import able
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
 from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, LaneRow, lanes_of, with_head
-from djqueue.operations.paging import MOST_LOOKED_AT
-from djqueue.operations.queues import asking, of_each
+from djqueue.operations.paging import MOST_CHECKED
+from djqueue.operations.queues import asking, left_out, of_each
 
 MOST_SHOWN = 50
 ORDER = (PAUSED, LANE_SCHEDULED, BUSY)
@@ -21,15 +21,15 @@ ORDER = (PAUSED, LANE_SCHEDULED, BUSY)
 def page(site: Site, request: HttpRequest) -> HttpResponse:
     queues, others = able("lanes")
     name = request.GET.get("name", "").strip()
-    looked_at, problems = of_each(queues, lambda queue: [(queue, [*islice(lanes_of(queue), MOST_LOOKED_AT)])])
-    capped = [queue.alias for queue, lanes in looked_at if len(lanes) == MOST_LOOKED_AT]
-    found = sorted((one for _, lanes in looked_at for one in lanes if name in one.record.name), key=_place)
+    checked, problems = of_each(queues, lambda queue: [(queue, [*islice(lanes_of(queue), MOST_CHECKED)])])
+    capped = [queue.alias for queue, lanes in checked if len(lanes) == MOST_CHECKED]
+    found = sorted((one for _, lanes in checked for one in lanes if name in one.record.name), key=_place)
     context = {
         "name": name,
         "rows": [_row(lane) for lane in found[:MOST_SHOWN]],
         "more": max(0, len(found) - MOST_SHOWN),
         "capped": ", ".join(capped),
-        "most": MOST_LOOKED_AT,
+        "most": MOST_CHECKED,
         "problems": problems,
         "left_out": left_out(others, "lanes"),
     }

@@ -69,7 +69,7 @@ def _chosen(request: HttpRequest, action: MessageAction) -> tuple[Chosen, str]:
         found = paging.page(selection, size=action.most)
         if found.is_capped and "confirmed" not in request.POST:
             fix = "filter more narrowly, or use queue_messages, which goes through all."
-            notices.warning(request, f"{number(found.looked_at)} messages were looked at: {fix}")
+            notices.warning(request, f"{number(found.checked)} messages were checked: {fix}")
         return _by_queue((one.queue, one.id) for one in found.messages), wanted.words
     named = _by_queue(filter(None, map(_named, request.POST.getlist("message"))))
     ids = [id for some in named.values() for id in some]

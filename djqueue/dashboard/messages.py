@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.dashboard import message_actions
-from djqueue.dashboard.seeing import able, advised, left_out
+from djqueue.dashboard.seeing import able, advised
 from djqueue.dashboard.selecting import Asked, asked, position_in, written
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import NoResult
@@ -20,7 +20,7 @@ from djqueue.operations.actions import Action
 from djqueue.operations.failed import FailedMessage, call_of
 from djqueue.operations.finding import find_whole
 from djqueue.operations.messages import RUNNING, STATES, Message
-from djqueue.operations.queues import asking_stores, chosen, of_each
+from djqueue.operations.queues import asking_stores, chosen, left_out, of_each
 from djqueue.operations.unknown import NOT_BEGUN
 from djqueue.registry import registry
 from djqueue.running.describing import result_of
@@ -56,7 +56,7 @@ def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -
         "actions": message_actions.allowed(site, request, wanted.selection.states),
         "first": site.url("messages", **wanted.given) if request.GET.get("after") else None,
         "next": more,
-        "looked_at": found.looked_at,
+        "checked": found.checked,
         "is_capped": found.is_capped,
         "left_out": left_out(others, "inspect"),
     }

@@ -106,10 +106,10 @@ def _titles(starts: Sequence[float], series: Sequence[Series], words: Words) -> 
     found = []
     for place, start in enumerate(starts):
         known = [(one.name, one.values[place]) for one in series]
-        told = ", ".join(f"{name} {words.value(value)}" for name, value in known if value is not None)
+        text = ", ".join(f"{name} {words.value(value)}" for name, value in known if value is not None)
         box = f"{place * wide:.1f}", f"{wide:.1f}", f"{HEIGHT:g}"
         rect = '<rect x="{}" width="{}" height="{}"><title>{}: {}</title></rect>'
-        found.append(format_html(rect, *box, words.moment(start), told or "nothing"))
+        found.append(format_html(rect, *box, words.moment(start), text or "nothing"))
     return found
 
 

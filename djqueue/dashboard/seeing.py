@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from djqueue.backends.base import BaseQueue
+from djqueue.exceptions import QueueError
 from djqueue.operations import queues
-from djqueue.operations.counts import QueueRow, Seen, throttle_of
+from djqueue.operations.counts import QueueRow, Seen
 from djqueue.operations.explaining import Reason
 from djqueue.operations.health import Problem
-from djqueue.operations.queues import chosen
+from djqueue.operations.queues import FEATURES, asking, chosen
+from djqueue.operations.throttles import throttle_of
 from djqueue.words import counted
 
-FEATURES = {
-    "inspect": "list its messages",
-    "lanes": "show lanes",
-    "history": "keep a history",
-    "facts": "be paused, nor tell who serves it and what is done in a minute",
-}
-"""What a page needs from a queue, and the words for a queue that cannot do it."""
 PAGES = {
     **dict.fromkeys(("age", "backlog", "command_paused", "consumers", "paused", "queue_paused", "store"), "queues"),
     **dict.fromkeys(("errors", "failed"), "failed"),
@@ -53,14 +48,15 @@ def row_of(one: Seen) -> QueueRow:
         f"served by {many}" if one.servers else "",
         "in the memory of this process" if one.keeps_facts and one.queue.store.is_local else "",
         f"Its backend cannot {', '.join(lacks)}." if lacks else "",
-        throttle_of(one.queue) if one.stats is not None else "",
+        _throttle(one.queue) if one.stats is not None else "",
     )
     return QueueRow.of(one, note="; ".join(filter(None, notes)))
 
 
-def left_out(others: Sequence[BaseQueue], feature: str) -> str:
-    """Says which queues a page leaves out, and why; "" if none."""
-    if not others:
-        return ""
-    names = ", ".join(f"{one.alias} ({type(one.unthrottled).__name__})" for one in others)
-    return f"Left out: {counted(len(others), 'queue')} whose backend cannot {FEATURES[feature]}: {names}."
+def _throttle(queue: BaseQueue) -> str:
+    """How full its throttle is, or why that is not known; "" without one."""
+    try:
+        with asking(queue):
+            return str(throttle_of(queue) or "")
+    except QueueError as error:
+        return str(error)

@@ -31,8 +31,8 @@ class Asked(NamedTuple):
     @property
     def words(self) -> str:
         """What the filter asks for, for people."""
-        told = [f"{TITLES.get(name, name)} {value.removeprefix('builtins.')}" for name, value in self.given.items()]
-        return ", ".join(told) or "all messages"
+        words = [f"{TITLES.get(name, name)} {value.removeprefix('builtins.')}" for name, value in self.given.items()]
+        return ", ".join(words) or "all messages"
 
 
 def asked(fields: Mapping[str, str]) -> Asked:
@@ -42,7 +42,7 @@ def asked(fields: Mapping[str, str]) -> Asked:
     queues = [queue for queue in able("inspect")[0] if given.get("queue", queue.alias) == queue.alias]
     states = [state for state in STATES if given.get("state", state) == state]
     if not queues and "queue" in given:
-        problems.append(f"There is no queue {given['queue']!r} that can be looked into.")
+        problems.append(f"There is no queue {given['queue']!r} that can be read.")
     if not states:
         problems.append(f"There is no state {given['state']!r}: give {', '.join(STATES)}.")
     wanted = Filter(options, filters.FAILED if states == [FAILED] else filters.ENQUEUED)

@@ -34,7 +34,7 @@ TABS = {
     "by_command": "Commands",
 }
 PERMISSIONS = ("view_arguments", "retry", "remove", "pause", "run", "edit_schedules")
-Page = Callable[["Site", HttpRequest], HttpResponse]
+PageView = Callable[["Site", HttpRequest], HttpResponse]
 
 
 class Shown(TemplateResponse):
@@ -81,7 +81,7 @@ class Site:
         }
         return Shown(request, f"djqueue/dashboard/{page}.html", frame | context, status=status)
 
-    def view(self, page: Page) -> Callable[..., HttpResponse]:
+    def view(self, page: PageView) -> Callable[..., HttpResponse]:
         """A page as a view: for staff who may view the dashboard.
 
         An error caused by a form is shown on the page of the form; an error of a store is shown instead of the page.

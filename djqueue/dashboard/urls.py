@@ -16,9 +16,9 @@ from djqueue.dashboard import (
     queues,
     schedules,
 )
-from djqueue.dashboard.site import OVERVIEW, Page, Site
+from djqueue.dashboard.site import OVERVIEW, PageView, Site
 
-PAGES: dict[str, tuple[str, Page]] = {
+PAGES: dict[str, tuple[str, PageView]] = {
     OVERVIEW: ("", overview.page),
     "queues": ("queues/", queues.page),
     "failed": ("failed/", failed.page),

@@ -33,7 +33,7 @@ from djqueue.results import EnqueueStatus, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import run_inline
 from djqueue.running.instruments import instruments
-from djqueue.utils import slices, tell
+from djqueue.utils import log_safely, slices
 from djqueue.wiring import queues, why_no_facts
 
 logger = logging.getLogger(__name__)
@@ -330,7 +330,7 @@ def _report(queue: BaseQueue, unsent: Sequence[Entry], error: Exception) -> None
     first, ids = unsent[0], [entry.id for entry in unsent]
     extra = {"event": "unsent", "message_ids": ids, "count": len(ids), "command": first.command, "queue": queue.alias}
     text = "%s: %d messages were not sent although their transaction committed"
-    tell(logger, logging.ERROR, text, first.command, len(unsent), exc_info=error, extra=extra)
+    log_safely(logger, logging.ERROR, text, first.command, len(unsent), exc_info=error, extra=extra)
     for entry in unsent:
         signals.emit(signals.enqueue_failed, entry.command, id=entry.id, queue_name=queue.alias, exception=error)
 
@@ -348,7 +348,7 @@ def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
         except InvalidMessage as error:
             text = "%s: the waiting call cannot be read, so this one is put next to it"
             extra = {"message_id": entry.id, "command": entry.command, "queue": queue.alias}
-            tell(logger, logging.ERROR, text, entry.command, exc_info=error, extra=extra)
+            log_safely(logger, logging.ERROR, text, entry.command, exc_info=error, extra=extra)
             return queue.put([entry])[0]
     raise QueueError(f"{entry.command}: others changed the waiting call {TRIES} times in a row; this one was not put.")
 

@@ -24,7 +24,7 @@ from djqueue.backends.entries import QueueStats
 from djqueue.consumer.counters import BOUNDS, Durations, Totals
 from djqueue.operations.consumers import consumers_of, serving
 from djqueue.running.shared import shared_stores
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 from djqueue.wiring import queues
 
 try:
@@ -111,7 +111,7 @@ def _stats_of(queue: BaseQueue) -> QueueStats | None:
 
 def _cannot_be_asked(queue: BaseQueue, error: Exception) -> None:
     about = {"queue": queue.alias}
-    tell(logger, logging.WARNING, "%s cannot be asked for its metrics: %s", queue.alias, error, extra=about)
+    log_safely(logger, logging.WARNING, "%s cannot be asked for its metrics: %s", queue.alias, error, extra=about)
 
 
 class HeartbeatCollector(Collector):

@@ -19,7 +19,7 @@ from djqueue.operations.finding import AN_ID, find, find_one, unclear
 from djqueue.operations.message_changes import MOVED_ON
 from djqueue.operations.messages import Message
 from djqueue.operations.outcomes import REFUSED, Outcome
-from djqueue.operations.paging import MOST_LOOKED_AT, Page, Position, Selection
+from djqueue.operations.paging import MOST_CHECKED, Page, Position, Selection
 from djqueue.operations.queues import chosen, of_each, with_feature
 from djqueue.words import counted, number
 
@@ -37,8 +37,6 @@ class MessagesCommand(VerbCommand):
     """The moment from which ``--older`` and ``--newer`` count."""
     actions: Mapping[str, MessageAction]
     """What its verbs do that change messages."""
-    refusal: str
-    """The error for a backend that cannot 'inspect'."""
     has_seen_all = True
     """Whether the latest list has checked all messages."""
 
@@ -60,9 +58,9 @@ class MessagesCommand(VerbCommand):
     def _add_looking(self, listing: ArgumentParser, show: ArgumentParser) -> None:
         add = listing.add_argument
         add("--limit", type=limit, default=paging.SIZE, help="show this many at most (default: %(default)s)")
-        help = "look at this many messages of a queue at most, to find them (default: %(default)s)"
-        add("--look-at", type=limit, default=MOST_LOOKED_AT, metavar="NUMBER", help=help)
-        help = "go on behind those that were looked at, as the last call has said"
+        help = "check this many messages of a queue at most, to find them (default: %(default)s)"
+        add("--look-at", type=limit, default=MOST_CHECKED, metavar="NUMBER", help=help)
+        help = "go on after those that were checked, as the last call has said"
         add("--after", type=argument(Position.parse), metavar="PLACE", help=help)
         add("--full-ids", action="store_true", help="whole ids, instead of their ends")
         show.add_argument("id", help=AN_ID)
@@ -83,9 +81,9 @@ class MessagesCommand(VerbCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         named = chosen(options["queues"])
-        queues, others = with_feature(named, "inspect", self.refusal, asked_for=bool(options["queues"]))
+        queues, others = with_feature(named, "inspect", asked_for=bool(options["queues"]))
         if others:
-            self.stderr.write(f"Left out, as their backends cannot 'inspect': {others}.")
+            self.stderr.write(others)
         if options["verb"] in self.actions:
             self._change(queues, options)
         else:
@@ -107,16 +105,16 @@ class MessagesCommand(VerbCommand):
         states = [one for one in self.states if one in (options.get("states") or self.states)]
         size, pages = options["limit"] + 1, dict[str, Page]()
 
-        def look(queue: BaseQueue) -> Sequence[Message]:
+        def read(queue: BaseQueue) -> Sequence[Message]:
             selection = Selection([queue], states, self.filter(options))
             pages[queue.alias] = paging.page(selection, options["after"], size, max(options["look_at"], size))
             return pages[queue.alias].messages
 
-        found, failures = of_each(queues, look)
+        found, failures = of_each(queues, read)
         unfinished = {alias: page for alias, page in pages.items() if page.next is not None and len(found) < size}
         self.has_seen_all = not unfinished
         for alias, page in unfinished.items():
-            seen = f"{number(page.looked_at)} messages of {alias} were looked at"
+            seen = f"{number(page.checked)} messages of {alias} were checked"
             self.stderr.write(f"{seen}; the same call goes on with -q {alias} --after {page.next}")
         return found, failures
 
@@ -169,7 +167,8 @@ class MessagesCommand(VerbCommand):
         self, action: MessageAction, wanted: Selection, given: Mapping[str, Any], outcome: Outcome, interactive: bool
     ) -> None:
         outcome.what = [str(wanted.asked) or f"all that is {' or '.join(wanted.states)}"]
-        counts = message_changes.counts_of(wanted, given)
+        ids = message_changes.ids_of(wanted, given)
+        counts = {queue: len(own) for queue, own in ids.items()}
         total = sum(counts.values())
         where = ", ".join(f"{number(count)} in {queue.alias}" for queue, count in counts.items() if count)
         if outcome.dry_run or not total:
@@ -181,7 +180,7 @@ class MessagesCommand(VerbCommand):
         if not self.confirmed(f"{action.asked(total)} {where}.", interactive):
             return outcome.fail(REFUSED)
         try:
-            message_changes.change_selected(action, wanted, counts, given, outcome, self.progress(total))
+            message_changes.change_selected(action, ids, given, outcome, self.progress(total))
         finally:
             if outcome.count:
                 self.say(f"{outcome.said}.")

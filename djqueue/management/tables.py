@@ -26,13 +26,13 @@ from djqueue.words import (
 )
 
 
-class Cell(str):
-    """A cell that stands out: its text, in the colour of a role of Django's palette."""
+class StyledText(str):
+    """The text of a cell, in the colour of a role of Django's palette."""
 
     role = ""
 
     @classmethod
-    def of(cls, text: str, role: str) -> Cell:
+    def of(cls, text: str, role: str) -> StyledText:
         cell = cls(text)
         cell.role = role
         return cell
@@ -63,7 +63,7 @@ def _table(
     If that is wider than ``width`` characters, the columns in ``cuts`` are made narrower, the widest first and the
     ``spared`` one last, each by its own function of a text and a length.
     """
-    lines = [[Cell.of(name, "MIGRATE_LABEL") for name in head], *rows]
+    lines = [[StyledText.of(name, "MIGRATE_LABEL") for name in head], *rows]
     widths = {str(column[0]): max(map(len, column)) for column in zip(*lines, strict=True)}
     while width is not None and _wide(widths) > width:
         wide = [name for name in cuts if widths.get(name, 0) > _LEAST]
@@ -187,13 +187,13 @@ def _cells(column: Column, rows: Sequence[Any], clocks: Clocks, full_ids: bool) 
     values = [getattr(row, column.name) for row in rows]
     if column.kind is Kind.ID:
         ids = short_ids(values, full_ids)
-        return [Cell.of(printable(ids[id]), "SQL_KEYWORD") for id in values]
+        return [StyledText.of(printable(ids[id]), "SQL_KEYWORD") for id in values]
     if column.kind is Kind.RUNS:
         values = [runs[0].command if runs else "" for runs in values]
     if column.kind in (Kind.COMMAND, Kind.RUNS):
         names = short_names({name or "" for name in values})
         role = "SQL_KEYWORD" if column.is_key else ""
-        return [Cell.of(printable(names[name or ""]) or NONE, role) for name in values]
+        return [StyledText.of(printable(names[name or ""]) or NONE, role) for name in values]
     return [_cell(column, row, value, clocks) for row, value in zip(rows, values, strict=True)]
 
 
@@ -202,10 +202,10 @@ def _cell(column: Column, row: Any, value: Any, clocks: Clocks) -> str:
         return paused(value)
     text = printable(_text(column.kind, row, value, clocks)) or NONE
     if column.kind is Kind.STATE:
-        return Cell.of(text, ROLES.get(text, ""))
+        return StyledText.of(text, ROLES.get(text, ""))
     if how := emphasis(column, value):
-        return Cell.of(text, EMPHASIS[how])
-    return Cell.of(text, "SQL_KEYWORD") if column.is_key else text
+        return StyledText.of(text, EMPHASIS[how])
+    return StyledText.of(text, "SQL_KEYWORD") if column.is_key else text
 
 
 def _text(kind: Kind, row: Any, value: Any, clocks: Clocks) -> str:
@@ -225,4 +225,4 @@ def paused(pause: Pause | None) -> str:
     if pause is None:
         return NONE
     why = f": {pause.why}" if pause.why else ""
-    return Cell.of(printable(f"since {moment(pause.since)} by {pause.by}{why}"), "WARNING")
+    return StyledText.of(printable(f"since {moment(pause.since)} by {pause.by}{why}"), "WARNING")

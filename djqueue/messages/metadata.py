@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from djqueue import signals
 from djqueue.messages.codecs import to_json
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Carriers(Registrations[MetadataProducerConsumer]):
 
 
 def _complain(registered: object, method: str, error: BaseException) -> None:
-    tell(logger, logging.ERROR, "%s.%s() failed", type(registered).__name__, method, exc_info=error)
+    log_safely(logger, logging.ERROR, "%s.%s() failed", type(registered).__name__, method, exc_info=error)
 
 
 carriers = Carriers()

@@ -11,9 +11,9 @@ from djqueue.backends.entries import DELAYED, FAILED
 from djqueue.operations import messages, targets
 from djqueue.operations.consumers import forget, quiet, resume_consumer, stop
 from djqueue.operations.errors import InvalidInput
-from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, Telling, failed_queue
+from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, ActionOptions, failed_queue
 from djqueue.operations.outcomes import Outcome
-from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.paging import MOST_CHECKED
 from djqueue.operations.queues import chosen
 from djqueue.operations.resending import send_copy
 from djqueue.operations.targets import Done, Target
@@ -41,7 +41,7 @@ class Parameter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class BaseAction:
     """Something that operators can do."""
 
     name: str
@@ -60,7 +60,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MessageAction(Action):
+class MessageAction(BaseAction):
     """Something that can be done with messages.
 
     A page also asks before an action on all that a filter selects; a terminal asks only then.
@@ -76,7 +76,9 @@ class MessageAction(Action):
     done: str
     """What was done with them, in words."""
     parameter: Parameter | None = None
-    most: int = MOST_LOOKED_AT
+    group_title: str = ""
+    """The text of its button on a group of failed messages; "" if it has none there."""
+    most: int = MOST_CHECKED
     """How many messages one form changes."""
 
     @property
@@ -122,7 +124,7 @@ def _own_queue(row: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedAction(Action):
+class NamedAction(BaseAction):
     """Something that can be done to a named target; its function records what it did."""
 
     kind: str
@@ -174,8 +176,8 @@ PRIORITY = Parameter("priority", "NUMBER", "higher is first", _parse_priority)
 TO = Parameter("to", "ALIAS", "the queue to move them to", lambda text: chosen([text])[0].alias)
 
 
-def _delete_failed(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
-    return messages.in_batches(queue, "remove", ids, failed_queue(queue).remove, told)
+def _delete_failed(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
+    return messages.in_batches(queue, "remove", ids, failed_queue(queue).remove, options)
 
 
 OF_MESSAGES = {
@@ -197,6 +199,7 @@ OF_MESSAGES = {
         MessageAction(
             name="remove",
             title="Remove",
+            group_title="Remove all",
             help="delete messages without a trace",
             done="removed",
             permission="remove",
@@ -232,6 +235,7 @@ OF_MESSAGES = {
         MessageAction(
             name="requeue",
             title="Retry",
+            group_title="Retry all",
             help="put failed messages back into their queues, with their counts of attempts at zero",
             done="requeued",
             permission="retry",
@@ -360,7 +364,7 @@ NAMED = {
             verb="run schedule",
             switch="run",
             title="Run now",
-            help="send its call now, beside its ticks",
+            help="send its call now, in addition to its ticks",
             permission="run",
             do=targets.run_schedule,
             question=lambda target: f"Enqueue the call of {target.name} now?",

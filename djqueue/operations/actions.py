@@ -15,7 +15,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.stores import BaseStore
 from djqueue.operations.reports import Kind, column, report_row
 from djqueue.running.shared import change, shared_stores
-from djqueue.utils import UNREADABLE, json_list, plain, tell
+from djqueue.utils import UNREADABLE, json_list, log_safely, plain
 from djqueue.wiring import queues as all_queues
 
 logger = logging.getLogger(__name__)
@@ -59,15 +59,15 @@ def record(queue: BaseQueue, action: str, what: str, count: int, by: str = "") -
     ``by`` is :func:`operator` by default. It never raises: the action is done, and must not be repeated.
     """
     by = by or operator()
-    told = plain(by), plain(action), plain(what), queue.alias, count
+    words = plain(by), plain(action), plain(what), queue.alias, count
     extra = {"event": "operated", "queue": queue.alias, "count": count}
-    tell(logger, logging.INFO, "%s: %s %s (queue %s, count %d)", *told, extra=extra)
+    log_safely(logger, logging.INFO, "%s: %s %s (queue %s, count %d)", *words, extra=extra)
     if "facts" in queue.features:
         try:
             store = queue.store.shared
             _add(store, Action(store.now(), by, queue.alias, action, what, count))
         except Exception as error:
-            tell(logger, logging.ERROR, "An action could not be recorded", exc_info=error, extra=extra)
+            log_safely(logger, logging.ERROR, "An action could not be recorded", exc_info=error, extra=extra)
 
 
 def actions(aliases: Iterable[str] | None = None, limit: int = MOST) -> list[Action]:
@@ -89,10 +89,10 @@ def _read(text: bytes | None) -> list[Action]:
     return [one for one in actions if one is not None]
 
 
-def _action_of(told: Any) -> Action | None:
+def _action_of(fields: Any) -> Action | None:
     """An action as it was written, perhaps by a version with more fields; None if it cannot be read."""
     try:
-        at, by, queue, action, what, count, *_ = told
+        at, by, queue, action, what, count, *_ = fields
         return Action(float(at), str(by), str(queue), str(action), str(what), int(count))
     except UNREADABLE:
         return None

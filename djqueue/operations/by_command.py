@@ -24,17 +24,19 @@ class CommandRow:
     command: str = column("command", Kind.COMMAND, key=True)
     queue: str = column("queue", Kind.QUEUE)
     start: float | None = column("from", Kind.MOMENT, optional=True)
-    """When the span of time began; None for the whole period."""
+    """When the span of time began; None for the whole period, as in a list of commands."""
     done: int = column("done", Kind.NUMBER)
     failed: int = column("failed", Kind.NUMBER, bad=0)
-    others: str = column("others")
+    others: str = column("others", in_json=False)
     """How attempts ended that are neither done nor failed, in words."""
+    other_outcomes: Mapping[str, int] = column()
+    """The same as counts by outcome: retried, discarded, expired, …"""
     median_run: float | None = column("median run", Kind.DURATION)
     p95_run: float | None = column("p95 run", Kind.DURATION)
     median_wait: float | None = column("median wait", Kind.DURATION)
     p95_wait: float | None = column("p95 wait", Kind.DURATION)
-    hour: CommandRates | None = column("last hour", Kind.TREND, default=None)
-    day: CommandRates | None = column("last day", Kind.TREND, default=None)
+    hour: CommandRates | None = column("last hour", Kind.TREND, in_json=False, default=None)
+    day: CommandRates | None = column("last day", Kind.TREND, in_json=False, default=None)
     pause: Pause | None = column("paused", Kind.PAUSE, optional=True, default=None)
 
     @property
@@ -44,10 +46,10 @@ class CommandRow:
 
     @classmethod
     def of(cls, queue: str, command: str, counted: Point, start: float | None = None, **more: Any) -> CommandRow:
-        kinds = {"retried": counted.retried, **counted.others}
-        others = ", ".join(f"{number(count)} {outcome}" for outcome, count in kinds.items() if count)
+        outcomes = {"retried": counted.retried, **counted.others}
+        others = ", ".join(f"{number(count)} {outcome}" for outcome, count in outcomes.items() if count)
         durations = (*counted.run, *counted.wait)
-        return cls(command, queue, start, counted.done, counted.failed, others, *durations, **more)
+        return cls(command, queue, start, counted.done, counted.failed, others, outcomes, *durations, **more)
 
 
 class CommandCounts(NamedTuple):

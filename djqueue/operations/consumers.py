@@ -25,10 +25,10 @@ class RunRow:
 
     id: str = column("id", Kind.ID, key=True)
     command: str = column("command", Kind.NAME)
-    seconds: float = column("for", Kind.SECONDS, told=False)
+    seconds: float = column("for", Kind.SECONDS, in_json=False)
     """For how long, when its consumer said so."""
     since: float = column(kind=Kind.MOMENT)
-    consumer: str = column("consumer", Kind.NAME, optional=True, told=False, default="")
+    consumer: str = column("consumer", Kind.NAME, optional=True, in_json=False, default="")
     queue: str = field(default="")
     """An alias by whose clock ``since`` is."""
 
@@ -46,12 +46,12 @@ class ConsumerRow:
     """How many it runs at a time."""
     running: Sequence[RunRow] = column("runs", Kind.RUNS)
     """The first of what it runs, the longest first."""
-    seconds: float | None = column("for", Kind.SECONDS, told=False)
+    seconds: float | None = column("for", Kind.SECONDS, in_json=False)
     ran: int = column("ran", Kind.NUMBER)
     memory: float = column("MiB", Kind.NUMBER)
     release: str = column("release", optional=True)
     version: str = column("djqueue", optional=True)
-    up: float = column("up", Kind.SECONDS, told=False)
+    up: float = column("up", Kind.SECONDS, in_json=False)
     at: float = column("seen", Kind.AGO)
     """When it wrote this."""
     queues: Sequence[str] = column("queues", Kind.NAMES)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
 from typing import NamedTuple
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.exceptions import QueueError
-from djqueue.messages.failures import text_of
 from djqueue.operations.consumers import consumers_of, serving
 from djqueue.operations.pausing import each_once, pause_of, pauses_of
 from djqueue.operations.queues import asking
@@ -20,8 +18,7 @@ from djqueue.operations.reports import Kind, column, report_row
 from djqueue.running.consumers import GONE, ConsumerRecord
 from djqueue.running.pauses import COMMAND, QUEUE, Pause
 from djqueue.running.shared import shared_stores
-from djqueue.throttle import ThrottledQueue
-from djqueue.words import NONE, age
+from djqueue.words import NONE
 
 OLD, TOO_OLD = 60.0, 600.0
 """Seconds of waiting for a consumer after which a message stands out, and stands out more."""
@@ -66,9 +63,9 @@ class QueueRow:
     running: int | None = column("running", Kind.COUNT)
     failed: int | None = column("failed", Kind.COUNT, bad=0)
     done: int | None = column("done", Kind.NUMBER)
-    entered: float | None = column("in/s", Kind.RATE, told=False)
+    entered: float | None = column("in/s", Kind.RATE, in_json=False)
     """Messages per second that came in since the last update, and below that were done."""
-    ended: float | None = column("done/s", Kind.RATE, told=False)
+    ended: float | None = column("done/s", Kind.RATE, in_json=False)
     enqueued_per_minute: float | None = column("in/min", Kind.RATE)
     """In the last five minutes, as the other rates are."""
     done_per_minute: float | None = column("done/min", Kind.RATE)
@@ -79,9 +76,9 @@ class QueueRow:
     consumers: int | None = column("consumers", Kind.NUMBER)
     """How many live ones serve it; None if its consumers cannot report."""
     pause: Pause | None = column("paused", Kind.PAUSE, optional=True)
-    problem: str = column("problem", Kind.PROSE, optional=True, bad=0, told=False)
+    problem: str = column("problem", Kind.PROSE, optional=True, bad=0, in_json=False)
     """Why it cannot be asked, or that nothing serves it."""
-    note: str = column("note", Kind.PROSE, optional=True, told=False)
+    note: str = column("note", Kind.PROSE, optional=True, in_json=False)
     """What its throttle allows, and what cannot be shown of the queue."""
     retried_per_minute: float | None = column(kind=Kind.RATE)
     paused_commands: Sequence[Pause] = column()
@@ -188,21 +185,6 @@ def around(queues: Sequence[BaseQueue]) -> Around:
         except QueueError as error:
             found.problems.update(dict.fromkeys((queue.alias for queue in shared.queues), str(error)))
     return found
-
-
-def throttle_of(queue: BaseQueue) -> str:
-    """What the throttle of a queue allows, how much is used, and whether it holds messages; "" without one."""
-    if not isinstance(queue, ThrottledQueue):
-        return ""
-    try:
-        grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
-        used = queue.store.shared.used(queue.rate_limit)
-    except Exception as error:
-        return text_of(error)
-    said = f"at most {grant.window}, {used:,} used"
-    if not grant.reason:
-        return said
-    return f"{said}: throttled" + (f" for {age(grant.retry_after)}" if grant.retry_after < inf else "")
 
 
 def places(rows: Iterable[QueueRow]) -> list[str]:

@@ -18,8 +18,9 @@ from djqueue.messages.failures import errors_of, is_put_off, text_of
 from djqueue.operations.actions import Action, actions
 from djqueue.operations.lanes import GATHERS, RETRY, first_in, records, why_scheduled
 from djqueue.operations.messages import RUNNING, Message, find_message
-from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.paging import MOST_CHECKED
 from djqueue.operations.reports import Kind, column, report_row
+from djqueue.operations.throttles import throttle_of
 from djqueue.operations.unknown import Note, lacking, note_of, patience, renamed
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -30,7 +31,6 @@ from djqueue.running.executor import policy_of
 from djqueue.running.history import ended_of
 from djqueue.running.pauses import COMMAND, Pause, Pauses
 from djqueue.running.result_store import end_of, is_cancelled
-from djqueue.throttle import ThrottledQueue
 from djqueue.utils import plain
 from djqueue.wiring import queues as all_queues
 from djqueue.words import SHORT_ID, age, duration, moment, number
@@ -83,12 +83,12 @@ def explain(id: str, queues: Sequence[BaseQueue] | None = None) -> Explanation:
 def look_up(id: str, queues: Sequence[BaseQueue]) -> tuple[Message | None, Explanation]:
     """The message of that id, if it waits, runs or has failed, and why it is in that state."""
     unreachable: dict[str, Reason] = {}
-    for look in (_waiting, _ended):
+    for search in (_waiting, _ended):
         for queue in queues:
             if queue.alias in unreachable:
                 continue
             try:
-                found = look(queue, id)
+                found = search(queue, id)
             except Exception as error:  # whatever its client raises: another queue may have it
                 unreachable[queue.alias] = _unreachable(queue, error)
             else:
@@ -172,7 +172,7 @@ def _never_seen(id: str, queues: Sequence[BaseQueue], asked: Sequence[BaseQueue]
         "that was refused, or a debounced one for which another call counts: then duplicate_of of its Result is that "
         "one. Or it ended so long ago that QUEUE_HISTORY keeps it no more."
     )
-    more = f" It may be in {hidden}, which cannot be looked into." if hidden else ""
+    more = f" It may be in {hidden}, which cannot be read." if hidden else ""
     yield Reason("unknown", f"{has}, and none remembers that it has ended.", advice + more)
 
 
@@ -200,7 +200,7 @@ def _failure(one: Message) -> Reason:
         f"It failed for good at {moment(one.at)}, after {attempts}: {one.reason.rstrip('.') or 'no reason is known'}."
     )
     part = one.id[-SHORT_ID:]
-    return Reason("failed", text, f"queue_errors show {part}; when the cause is mended: queue_errors retry {part}.")
+    return Reason("failed", text, f"queue_errors show {part}; when the cause is fixed: queue_errors retry {part}.")
 
 
 def _run(seen: Surroundings, one: Message) -> Iterator[Reason]:
@@ -216,7 +216,7 @@ def _run(seen: Surroundings, one: Message) -> Iterator[Reason]:
         since = f", has run it since {moment(begun.since)}" if begun else ""
         yield Reason("running", f"{holder}{since}, and extends that while it lives (attempt {one.attempts}).")
     if is_cancelled(seen.queue, one.entry):
-        yield Reason("cancelled", "It was asked to stop.", "Its command has to look at current_message().cancelled.")
+        yield Reason("cancelled", "It was asked to stop.", "Its command has to check current_message().cancelled.")
 
 
 def _checked(seen: Surroundings, entry: Entry) -> tuple[Policy | None, list[Reason], str]:
@@ -282,12 +282,12 @@ def _again(seen: Surroundings, one: Message, policy: Policy | None, at: float) -
     """Why it waits until a moment, and what happens then."""
     when, note = f"at {moment(at)}, in {age(max(0.0, at - seen.now))}", note_of(one.entry)
     if note is not None and note.is_of_unknown_command:
-        return Reason("postponed", f"It is looked for again {when}.", until=at)
+        return Reason("postponed", f"It is searched again {when}.", until=at)
     if note is not None:
         text = f"It could not be begun: {note.reason.rstrip('.')}. That counts as no attempt. It is tried again {when}"
         return Reason("postponed", f"{text}, and fails at {moment(note.fails)} if that goes on.", until=at)
     if is_put_off(one.entry.errors, one.attempts):
-        return Reason("due", f"It was put off, and is looked at again {when}.", until=at)
+        return Reason("due", f"It was put off, and is checked again {when}.", until=at)
     if one.attempts:
         return Reason("retry", f"{_failed_before(one)} {_upcoming(one, policy)} is due {when}.", until=at)
     return Reason("due", f"It was enqueued with a delay, and is due {when}.", until=at)
@@ -399,12 +399,12 @@ def explain_queue(queue: BaseQueue) -> Explanation:
     """Why a queue does not move: what stops it as a whole, which lanes are blocked, and what its consumers do."""
     seen = Surroundings(queue)
     waits = seen.stats.ready + (seen.stats.delayed or 0)
-    lanes = [*islice(records(queue), MOST_LOOKED_AT)] if "lanes" in queue.features else []
+    lanes = [*islice(records(queue), MOST_CHECKED)] if "lanes" in queue.features else []
     reasons = [*seen.stops(), *_blocked_lanes(seen, lanes)]
     reasons += [] if reasons else [_movement(seen)]
-    if len(lanes) == MOST_LOOKED_AT:
+    if len(lanes) == MOST_CHECKED:
         last = reasons.pop()
-        capped = f"The first {number(MOST_LOOKED_AT)} lanes by name were looked at."
+        capped = f"The first {number(MOST_CHECKED)} lanes by name were checked."
         reasons.append(Reason(last.kind, f"{last.text} {capped}", last.advice, last.until))
     if seen.stats.failed:
         text = f"{_messages(seen.stats.failed, 'has', 'have')} failed."
@@ -490,16 +490,13 @@ class Surroundings:
             yield _paused(
                 "queue_paused", f"The queue {self.queue.alias!r} is", pause, f"queue_resume {self.queue.alias}."
             )
-        if isinstance(self.queue, ThrottledQueue):
-            grant = self.queue.store.shared.acquire(self.queue.rate_limit, 0)  # uses up nothing
-            if grant.reason:
-                opens = self.now + grant.retry_after if grant.retry_after < inf else None
-                until = f" until {moment(opens)}" if opens else ""
-                yield Reason("queue_throttled", f"The queue is throttled, {grant.window}{until}.", until=opens)
+        if (throttle := throttle_of(self.queue)) is not None and throttle.is_throttled:
+            opens = self.now + throttle.wait if throttle.wait < inf else None
+            yield Reason("queue_throttled", f"The queue is {throttle}.", until=opens)
         if self._has_facts and not self.servers:
             yield self.no_consumer()
         elif self.servers and all(one.state == consumers.QUIET for one in self.servers):
-            text = "All consumers of this queue were told to claim nothing more."
+            text = "All consumers of this queue were ordered to claim nothing more."
             advice = f"queue_consumers --resume {plain(self.servers[0].name)}, or start another one."
             yield Reason("quiet", text, advice)
 

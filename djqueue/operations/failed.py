@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from glob import escape
 from math import inf
 from typing import Any
 
-from djqueue.backends.base import BaseQueue, Entry
+from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import FAILED
 from djqueue.exceptions import InvalidMessage, UnknownCommand
 from djqueue.messages.failures import errors_of, kind_of, text_of
-from djqueue.operations.messages import Message, last_error
+from djqueue.operations.messages import Message, failed_at, last_error, of_last
 from djqueue.operations.reports import Kind, as_json, column, columns, report_row
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
@@ -47,7 +47,7 @@ class FailedMessage:
     attempts: int = column("attempts", Kind.NUMBER)
     worker: str = column("worker", Kind.NAME, optional=True)
     """The consumer that ran the last attempt that failed."""
-    about: str = column("reason", told=False)
+    about: str = column("reason", in_json=False)
     """What it was about, and why it failed."""
     priority: int = column(kind=Kind.NUMBER)
     failures: int = column(kind=Kind.NUMBER)
@@ -68,13 +68,13 @@ SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.nam
 """The columns that any message has."""
 
 
-@dataclass(slots=True)
+@report_row
 class Group:
     """Failed messages of one command with one exception."""
 
     count: int = column("count", Kind.COUNT, bad=0)
     command: str = column("command", Kind.COMMAND, key=True)
-    cause: str = column("exception", Kind.COMMAND, told=False)
+    cause: str = column("exception", Kind.COMMAND, in_json=False)
     """The dotted name of the exception; for what never raised, the beginning of the reason."""
     first: float = column("first", Kind.MOMENT)
     """When the first of them failed (epoch seconds)."""
@@ -84,9 +84,9 @@ class Group:
     """None if nothing was raised."""
     reason: str = column("reason")
     """Why the last failed."""
-    queue: str = column("queue", Kind.QUEUE, optional=True, told=False, default="")
+    queue: str = column("queue", Kind.QUEUE, optional=True, in_json=False, default="")
     """The alias of the queue, if they are of one."""
-    capped: int | None = column(told=False, default=None)
+    capped: int | None = column(in_json=False, default=None)
     """The number at which counting stopped."""
 
     @property
@@ -96,16 +96,23 @@ class Group:
         return {"queue": self.queue, "state": FAILED, "command": escape(self.command), **why}
 
 
-def grouped(found: Iterable[Message]) -> list[Group]:
-    """The messages by command and exception, the most frequent first."""
-    groups: dict[tuple[str, str], Group] = {}
-    for one in found:
-        key = one.command, one.exception or one.reason.partition(":")[0] or NONE
-        group = groups.setdefault(key, Group(0, *key, inf, 0.0, "", one.exception or None, ""))
-        group.count, group.first = group.count + 1, min(group.first, one.at)
-        if one.at >= group.last:
-            group.last, group.id, group.reason = one.at, one.id, one.reason
-    return sorted(groups.values(), key=lambda group: (-group.count, -group.last))
+def grouped(found: Iterable[Record]) -> list[Group]:
+    """What has failed by command and exception, the most frequent first."""
+    counts, first = Counter[tuple[str, str]](), dict[tuple[str, str], float]()
+    last: dict[tuple[str, str], tuple[float, str, str | None, str]] = {}
+    for record in found:
+        entry, at, errors = record.entry, failed_at(record), errors_of(record.entry.errors)
+        exception, reason = of_last(errors, "exception"), of_last(errors, "reason")
+        key = entry.command, exception or reason.partition(":")[0] or NONE
+        counts[key] += 1
+        first[key] = min(first.get(key, inf), at)
+        if key not in last or at >= last[key][0]:
+            last[key] = at, entry.id, exception or None, reason
+    groups = []
+    for key, count in counts.items():
+        at, id, raised, why = last[key]
+        groups.append(Group(count, *key, first[key], at, id, raised, why))
+    return sorted(groups, key=lambda group: (-group.count, -group.last))
 
 
 def export(one: Message, with_body: bool = False) -> dict[str, Any]:

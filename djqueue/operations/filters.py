@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from djqueue.backends.base import Record
@@ -14,6 +15,7 @@ ENQUEUED, FAILED = "was enqueued", "failed"
 """The moments from which an age may count, as help says them."""
 
 
+@lru_cache(maxsize=4096)  # one pattern is asked about few names, many times
 def is_named(name: str, wanted: str) -> bool:
     """Whether a dotted name, or its last part, matches a pattern; case is ignored, and * is any text."""
     name, wanted = name.casefold(), wanted.casefold()

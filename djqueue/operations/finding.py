@@ -1,15 +1,21 @@
-"""The messages that operators name by their ids, or by parts of ids."""
+"""The messages that operators name by their ids, or by parts of ids.
+
+Lanes, consumers and schedules have names that people chose, with rules of their own: a lane may be one that a command
+will have (``lanes.problem_of``), part of a consumer's name is enough (``consumers.named``), and so is the last part of
+a periodic command's name (``schedules.run_now``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
-from djqueue.backends.base import BaseQueue
+from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import FAILED
 from djqueue.operations.errors import OperationError
 from djqueue.operations.messages import STATES, Message, find_message
-from djqueue.operations.paging import MOST_LOOKED_AT, Selection, first_and_last_failed, is_part, page
+from djqueue.operations.paging import MOST_CHECKED, Selection, first_and_last_failed, is_part, selected_records
 from djqueue.operations.queues import asking
 from djqueue.words import NONE, moment, number, printable
 
@@ -41,7 +47,7 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
     """The messages in these states whose ids begin or end with a text, or whose last eight characters begin with it.
 
     A whole id stands for its message alone, and is always found. A text of less than four characters stands for none.
-    Parts are searched among the first :data:`~djqueue.operations.paging.MOST_LOOKED_AT` messages of each state; of
+    Parts are searched among the first :data:`~djqueue.operations.paging.MOST_CHECKED` messages of each state; of
     failed ones half of these are the last. Raises QueueUnavailable.
     """
     matches: dict[str, list[Message]] = {part: [] for part in parts}
@@ -53,12 +59,12 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
     are_all = True
     for queue in queues if left else ():
         for state in (state for state in states if state in STATES):
-            looked_at, is_end = _first(queue, state)
+            searched, is_end = _first(queue, state)
             are_all = are_all and is_end
-            for one in looked_at:
+            for record in searched:
                 for part in left:
-                    if is_part(part, one.id):
-                        matches[part].append(one)
+                    if is_part(part, record.entry.id):
+                        matches[part].append(Message.of(queue, record, state))
     return Found(matches, are_all)
 
 
@@ -89,7 +95,7 @@ def _lines(queues: Sequence[BaseQueue], found: Found, states: Sequence[str]) -> 
         known = "queue_errors list shows the ids" if is_failed else "queue_explain says what became of a message"
         yield f"{head}: {', '.join(unknown)}{hint}; {known}"
         if not found.are_all:
-            yield f"{number(MOST_LOOKED_AT)} messages of each state were looked at: give the whole id."
+            yield f"{number(MOST_CHECKED)} messages of each state were checked: give the whole id."
     for part, matches in found.unclear.items():
         if matches:
             yield f"{part} is a part of {number(len(matches))} ids, give more of one:"
@@ -101,10 +107,10 @@ def _candidate(one: Message) -> str:
     return printable(f"  {one.id}  {one.state}  {moment(one.created)}  {one.command or NONE}")
 
 
-def _first(queue: BaseQueue, state: str) -> tuple[Sequence[Message], bool]:
-    """The messages of a state that are searched, and whether these are all."""
+def _first(queue: BaseQueue, state: str) -> tuple[Sequence[Record], bool]:
+    """The records of a state that are searched, and whether these are all."""
     with asking(queue):
         if state == FAILED:
             return first_and_last_failed(queue)
-        found = page(Selection([queue], [state]), size=MOST_LOOKED_AT)
-    return found.messages, found.next is None
+        found = [*islice(selected_records(Selection([queue], [state])), MOST_CHECKED)]
+    return found, len(found) < MOST_CHECKED

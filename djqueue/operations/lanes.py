@@ -16,7 +16,7 @@ from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDU
 from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import record
 from djqueue.operations.errors import InvalidInput
-from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.paging import MOST_CHECKED
 from djqueue.operations.queues import asking
 from djqueue.operations.reports import Kind, column, report_row
 from djqueue.operations.unknown import note_of
@@ -50,15 +50,15 @@ class LaneRow:
     """ready, scheduled, queued, busy, paused or empty."""
     waiting: int = column("waiting", Kind.COUNT)
     in_flight: int = column("running", Kind.NUMBER)
-    ready_in: float | None = column("ready in", Kind.SECONDS, told=False)
+    ready_in: float | None = column("ready in", Kind.SECONDS, in_json=False)
     """Seconds until it is ready by itself, if time decides that."""
-    reason: str = column("reason", told=False)
+    reason: str = column("reason", in_json=False)
     """Why it does not run, as far as that is known."""
     paused_reason: str = column()
     opens: float | None = column(kind=Kind.MOMENT)
     parent: str = column(kind=Kind.LANE)
     capped: int | None = column(kind=Kind.NUMBER)
-    head: str = column("first", Kind.ID, optional=True, told=False, default="")
+    head: str = column("first", Kind.ID, optional=True, in_json=False, default="")
     """The id of its first message, if it was asked for and the lane is held."""
     can_be_resumed: bool = False
     """Whether an operator or its first message holds it: a lane held by a rate or a batch cannot be resumed."""
@@ -178,7 +178,7 @@ def problem_of(queue: BaseQueue, name: str) -> str:
     with asking(queue):
         if queue.lane(name) is not None:
             return ""
-        lanes = [lane.name for lane in islice(records(queue), MOST_LOOKED_AT)]
+        lanes = [lane.name for lane in islice(records(queue), MOST_CHECKED)]
     prefix = conf.get("QUEUE_LANE_PREFIX")
     known = [lane for command in registry for lane in _lanes_of(command, prefix)]
     if any(name == lane or (lane.endswith(":") and name.startswith(lane)) for lane in known):

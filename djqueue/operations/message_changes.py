@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from djqueue.backends.base import BaseQueue
@@ -13,7 +12,7 @@ from djqueue.operations.acting import MessageAction
 from djqueue.operations.errors import InvalidInput, OperationError
 from djqueue.operations.messages import Message, without_target
 from djqueue.operations.outcomes import Outcome
-from djqueue.operations.paging import Selection, selected
+from djqueue.operations.paging import Selection, selected_records
 from djqueue.operations.queues import asking
 
 MOVED_ON = "they have moved on meanwhile"
@@ -63,38 +62,42 @@ def refuse_misfits(action: MessageAction, found: Sequence[Message], outcome: Out
         if one.state not in action.states:
             outcome.refuse(one.id, f"it is {one.state}")
     if outcome.refused:
-        told = "\n".join(f"{one.what} {one.why.removeprefix('it ')}" for one in outcome.refused)
+        lines = "\n".join(f"{one.what} {one.why.removeprefix('it ')}" for one in outcome.refused)
         outcome.fail("others were refused, so nothing is done")
-        raise OperationError(f"{action.name} is for messages that are {' or '.join(action.states)}:\n{told}")
+        raise OperationError(f"{action.name} is for messages that are {' or '.join(action.states)}:\n{lines}")
 
 
-def ids_of(wanted: Selection, given: Mapping[str, Any]) -> Iterator[str]:
-    """The ids of all selected messages, except messages that already have the new priority."""
-    but = given.get("priority")
-    return (one.id for one in selected(wanted) if but is None or one.priority != but)
+def ids_of(wanted: Selection, given: Mapping[str, Any]) -> dict[BaseQueue, list[str]]:
+    """The ids of the selected messages of each queue, in one walk: about 100 bytes for each.
 
-
-def counts_of(wanted: Selection, given: Mapping[str, Any]) -> dict[BaseQueue, int]:
-    """How many messages of each queue are selected, except in the queue they are moved to. Raises InvalidInput."""
+    Messages that already have the new priority, or are in the queue they are moved to, are left out. Raises
+    InvalidInput if all are in that.
+    """
     try:
         queues = without_target(wanted.queues, given["to"]) if "to" in given else wanted.queues
     except ValueError as error:
         raise InvalidInput(str(error)) from None
-    return {queue: sum(1 for _ in ids_of(wanted._replace(queues=[queue]), given)) for queue in queues}
+    but = given.get("priority")
+    return {
+        queue: [
+            record.entry.id
+            for record in selected_records(wanted._replace(queues=[queue]))
+            if but is None or record.entry.priority != but
+        ]
+        for queue in queues
+    }
 
 
 def change_selected(
     action: MessageAction,
-    wanted: Selection,
-    counts: Mapping[BaseQueue, int],
+    ids: Mapping[BaseQueue, Sequence[str]],
     given: Mapping[str, Any],
     outcome: Outcome,
     progress: Callable[[int], object],
 ) -> None:
-    """Change as many selected messages of each queue as were counted: nobody agreed to later ones."""
+    """Change messages that were selected and counted: nobody agreed to later ones."""
     seen = 0
-    for queue, count in counts.items():
-        ids = islice(ids_of(wanted._replace(queues=[queue]), given), count)
-        told = {"what": outcome.what[0], "progress": lambda done, before=seen: progress(before + done)}
-        change(action, {queue: ids}, {**given, **told}, outcome)
-        seen += count
+    for queue, own in ids.items():
+        more = {"what": outcome.what[0], "progress": lambda done, before=seen: progress(before + done)}
+        change(action, {queue: own}, {**given, **more}, outcome)
+        seen += len(own)

@@ -55,7 +55,7 @@ class Message:
     attempts: int = column("attempts", Kind.NUMBER)
     priority: int = column("priority", Kind.NUMBER, optional=True)
     lane: str = column("lane", Kind.LANE, optional=True)
-    about: str = column("about", optional=True, told=False)
+    about: str = column("about", optional=True, in_json=False)
     """Who runs it, what it was about, and why it failed last."""
     failures: int = column(kind=Kind.NUMBER)
     """Attempts that raised an exception."""
@@ -77,7 +77,7 @@ class Message:
     def of(cls, queue: BaseQueue, record: Record, state: str = "") -> Message:
         """The message of a record, of the failed queue if its state is ``failed``."""
         entry, errors = record.entry, errors_of(record.entry.errors)
-        reason, said = _last(errors, "reason"), _described(errors)
+        reason, said = of_last(errors, "reason"), _described(errors)
         state = state or (RUNNING if record.state == LEASED else record.state)
         by = f"by {record.owner}" if record.owner else ""
         return cls(
@@ -96,7 +96,7 @@ class Message:
             lost=entry.lost,
             consumer=record.owner,
             bytes=len(entry.body),
-            exception=_last(errors, "exception"),
+            exception=of_last(errors, "exception"),
             reason=reason,
             description=said,
             entry=entry,
@@ -141,10 +141,11 @@ def failed_at(record: Record) -> float:
 
 def last_error(entry: Entry, key: str) -> str:
     """A value of the last error that an entry carries; "" if there is none."""
-    return _last(errors_of(entry.errors), key)
+    return of_last(errors_of(entry.errors), key)
 
 
-def _last(errors: Sequence[dict[str, Any]], key: str) -> str:
+def of_last(errors: Sequence[dict[str, Any]], key: str) -> str:
+    """A value of the last of some errors; "" if there is none."""
     return str(errors[-1].get(key) or "") if errors else ""
 
 
@@ -162,13 +163,13 @@ def known_errors(one: Message) -> dict[str, Any]:
 def about(entry: Entry) -> str:
     """What a message was about, if its command described it, and why it failed; "" if neither is known."""
     errors = errors_of(entry.errors)
-    return " · ".join(filter(None, [_described(errors), _last(errors, "reason")]))
+    return " · ".join(filter(None, [_described(errors), of_last(errors, "reason")]))
 
 
 # ---- What can be done with them: each returns with how many it was done, and may be done again
 
 
-class Telling(TypedDict, total=False):
+class ActionOptions(TypedDict, total=False):
     """What an action may take besides its messages."""
 
     by: str
@@ -181,37 +182,39 @@ class Telling(TypedDict, total=False):
     """Called after each batch with how many of it were changed: that is known then, if a later batch fails."""
 
 
-def cancel(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def cancel(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Cancel waiting messages, so that result and history say so; ask running ones to stop."""
 
     def change(some: list[str]) -> int:
         [id] = some
         return Result(id, queue_name=queue.alias).cancel() in (Cancelled.WAITING, Cancelled.RUNNING)
 
-    return in_batches(queue, "cancel", ids, change, told, size=1)
+    return in_batches(queue, "cancel", ids, change, options, size=1)
 
 
-def remove(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def remove(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Delete waiting or failed messages, without a trace."""
-    return in_batches(queue, "remove", ids, lambda some: queue.remove(some) + failed_queue(queue).remove(some), told)
+    return in_batches(queue, "remove", ids, lambda some: queue.remove(some) + failed_queue(queue).remove(some), options)
 
 
-def run_now(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def run_now(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Make delayed messages due now."""
-    return in_batches(queue, "run now", ids, queue.promote, told)
+    return in_batches(queue, "run now", ids, queue.promote, options)
 
 
-def reprioritise(queue: BaseQueue, ids: Iterable[str], priority: int, **told: Unpack[Telling]) -> int:
+def reprioritise(queue: BaseQueue, ids: Iterable[str], priority: int, **options: Unpack[ActionOptions]) -> int:
     """Give waiting messages another priority. Raises TypeError or ValueError for an invalid one."""
-    return in_batches(queue, f"reprioritise to {priority}", ids, lambda some: queue.reprioritise(some, priority), told)
+    return in_batches(
+        queue, f"reprioritise to {priority}", ids, lambda some: queue.reprioritise(some, priority), options
+    )
 
 
-def requeue(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def requeue(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Put failed messages back into their queue, as if they were new."""
-    return in_batches(queue, "requeue", ids, queue.requeue, told)
+    return in_batches(queue, "requeue", ids, queue.requeue, options)
 
 
-def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling]) -> int:
+def move(queue: BaseQueue, ids: Iterable[str], to: str, **options: Unpack[ActionOptions]) -> int:
     """Move waiting messages to the queue of another alias, behind its messages, with their counts and delays.
 
     Each message is verified, and signed for its new queue. It is put there first, and begins there once it is gone
@@ -224,7 +227,7 @@ def move(queue: BaseQueue, ids: Iterable[str], to: str, **told: Unpack[Telling])
         found = queue.find(some[0])
         return found is not None and _moved(queue, there, found)
 
-    return in_batches(queue, f"move to {to}", ids, change, told, size=1)
+    return in_batches(queue, f"move to {to}", ids, change, options, size=1)
 
 
 def without_target(sources: Sequence[BaseQueue], to: str) -> list[BaseQueue]:
@@ -241,23 +244,23 @@ def in_batches(
     action: str,
     ids: Iterable[str],
     change: Callable[[list[str]], int],
-    told: Telling,
+    options: ActionOptions,
     size: int = CHUNK,
 ) -> int:
     """Change ``size`` at a time, and record it, even if only a part could be done."""
     done, seen, first = 0, 0, ""
-    tell_done, progress = told.get("done"), told.get("progress")
+    on_done, progress = options.get("done"), options.get("progress")
     try:
         for some in slices(ids, size):
             done += (now := change(some))
             seen, first = seen + len(some), cut(f"{first} {' '.join(some)}".strip(), LONGEST_WHAT)
-            if tell_done is not None:
-                tell_done(now)
+            if on_done is not None:
+                on_done(now)
             if progress is not None:
                 progress(seen)
     finally:
         if done:
-            record(queue, action, told.get("what") or first, done, told.get("by", ""))
+            record(queue, action, options.get("what") or first, done, options.get("by", ""))
     return done
 
 

@@ -18,7 +18,7 @@ from djqueue.operations.queues import asking
 from djqueue.words import SHORT_ID
 
 SIZE = 50
-MOST_LOOKED_AT = 5_000
+MOST_CHECKED = 5_000
 """Messages that are searched for what was asked for, and lanes of a queue; if that was not all, it is said."""
 CHUNK = 500
 
@@ -49,7 +49,7 @@ class Page:
     messages: Sequence[Message] = ()
     next: Position | None = None
     """Where the next page begins; None if all were checked."""
-    looked_at: int = 0
+    checked: int = 0
     is_capped: bool = False
     """Whether the most allowed were checked."""
 
@@ -87,23 +87,29 @@ def is_part(part: str, id: str) -> bool:
     return id.startswith(part) or id.endswith(part) or id[-SHORT_ID:].startswith(part)
 
 
-def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, most: int = MOST_LOOKED_AT) -> Page:
+def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, most: int = MOST_CHECKED) -> Page:
     """Up to ``size`` messages, of at most ``most`` checked; state by state, each in the order of its queue."""
     found: list[Message] = []
-    looked_at = 0
+    checked = 0
     chunk = CHUNK if wanted.asked or wanted.part else min(size, CHUNK)
-    for message, position in _walk(wanted, begin or Position(), chunk):
-        looked_at += 1
-        if message is not None:
-            found.append(message)
-        if len(found) == size or looked_at == most:
-            return Page(found, position, looked_at, looked_at == most)
-    return Page(found, None, looked_at)
+    for place, record, position in _walk(wanted, begin or Position(), chunk):
+        checked += 1
+        if record is not None:
+            found.append(Message.of(place.queue, record, place.state))
+        if len(found) == size or checked == most:
+            return Page(found, position, checked, checked == most)
+    return Page(found, None, checked)
 
 
 def selected(wanted: Selection) -> Iterator[Message]:
     """All selected messages, however many must be checked."""
-    return (message for message, _ in _walk(wanted, Position(), CHUNK) if message is not None)
+    found = _walk(wanted, Position(), CHUNK)
+    return (Message.of(place.queue, record, place.state) for place, record, _ in found if record is not None)
+
+
+def selected_records(wanted: Selection) -> Iterator[Record]:
+    """The same as their queues keep them: to make a :class:`Message` takes as long as to read it."""
+    return (record for _, record, _ in _walk(wanted, Position(), CHUNK) if record is not None)
 
 
 def messages_of(
@@ -115,12 +121,12 @@ def messages_of(
     """
     for state in states:
         walked = _walk(Selection([queue], [state], asked), Position(), CHUNK)
-        looked_at = walked if most == inf else islice(walked, int(most))
-        yield from (message for message, _ in looked_at if message is not None)
+        checked = walked if most == inf else islice(walked, int(most))
+        yield from (Message.of(queue, record, state) for _, record, _ in checked if record is not None)
 
 
-def first_and_last_failed(queue: BaseQueue, most: int = MOST_LOOKED_AT) -> tuple[list[Message], bool]:
-    """Messages that have failed, and whether these are all; else they are the half of ``most`` that failed first,
+def first_and_last_failed(queue: BaseQueue, most: int = MOST_CHECKED) -> tuple[list[Record], bool]:
+    """The records of what has failed, and whether these are all; else they are the half of ``most`` that failed first,
     and the half that failed last."""
     errors, half = failed_queue(queue), most // 2
     first, delayed = [*errors.walk(READY, half)], [*errors.walk(DELAYED, half)]
@@ -128,7 +134,7 @@ def first_and_last_failed(queue: BaseQueue, most: int = MOST_LOOKED_AT) -> tuple
     ids = {record.entry.id for record in first}
     are_all = len(delayed) < half and (len(last) <= half or last[half].entry.id in ids)
     found = {record.entry.id: record for record in [*first, *last[:half], *delayed]}
-    return [Message.of(queue, record, FAILED) for record in found.values()], are_all
+    return list(found.values()), are_all
 
 
 def is_lane(queue: BaseQueue, name: str) -> bool:
@@ -136,8 +142,8 @@ def is_lane(queue: BaseQueue, name: str) -> bool:
     return bool(name) and "lanes" in queue.features and queue.lane(name) is not None
 
 
-def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Message | None, Position]]:
-    """Each message after a position, with its own position; None instead of a message that is not selected."""
+def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Place, Record | None, Position]]:
+    """Each record after a position, with its own position; None instead of a record that is not selected."""
     for number, place in enumerate(wanted.places()):
         after = begin.cursor if number == begin.place else ""
         now = cache(place.queue.now)
@@ -151,8 +157,7 @@ def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Mess
             if not records:
                 break
             for record in records:
-                message = Message.of(place.queue, record, place.state) if wanted.picks(record, now) else None
-                yield message, Position(number, record.cursor)
+                yield place, record if wanted.picks(record, now) else None, Position(number, record.cursor)
             after, left = records[-1].cursor, left - len(records)
 
 

@@ -15,7 +15,7 @@ from djqueue.messages.failures import is_put_off
 from djqueue.operations.actions import operator, record
 from djqueue.operations.errors import InvalidInput
 from djqueue.operations.messages import CHUNK
-from djqueue.operations.paging import MOST_LOOKED_AT
+from djqueue.operations.paging import MOST_CHECKED
 from djqueue.operations.queues import chosen
 from djqueue.operations.reports import Kind, as_json, column, report_row
 from djqueue.registry import registry
@@ -134,7 +134,7 @@ def _record(action: str, stores: Sequence[Shared], words: str, by: str) -> None:
 def _bring_up(queue: BaseQueue, command: str) -> None:
     """Make messages of a command due now that consumers put off, even if these have died since.
 
-    The first :data:`MOST_LOOKED_AT` of what is delayed and of what is ready are checked, in their order.
+    The first :data:`MOST_CHECKED` of what is delayed and of what is ready are checked, in their order.
     """
     if "inspect" not in queue.features:
         return
@@ -146,7 +146,7 @@ def _bring_up(queue: BaseQueue, command: str) -> None:
 
 def _put_off(queue: BaseQueue, command: str, state: str) -> list[Entry]:
     """The messages of a command that were put off, among the first of a state."""
-    found = (record.entry for record in queue.walk(state, MOST_LOOKED_AT))
+    found = (record.entry for record in queue.walk(state, MOST_CHECKED))
     return [one for one in found if one.command == command and is_put_off(one.errors, one.attempts)]
 
 

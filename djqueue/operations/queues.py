@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
@@ -10,8 +10,16 @@ from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import NotSupported, QueueError, StoreError
 from djqueue.operations.errors import QueueUnavailable
 from djqueue.wiring import queues as all_queues
+from djqueue.words import counted
 
 T = TypeVar("T")
+FEATURES = {
+    "inspect": "list its messages",
+    "lanes": "show lanes",
+    "history": "keep a history",
+    "facts": "be paused, nor show who serves it and what is done in a minute",
+}
+"""What operators need from a queue, and the words for a queue that cannot do it."""
 
 
 def chosen(aliases: Iterable[str] | None) -> list[BaseQueue]:
@@ -27,22 +35,26 @@ def able(queues: Iterable[BaseQueue], feature: str) -> tuple[list[BaseQueue], li
     return found
 
 
-def with_feature(
-    queues: Iterable[BaseQueue], feature: str, refusal: str, asked_for: bool
-) -> tuple[list[BaseQueue], str]:
-    """The queues that have a feature, and the names of the others.
+def with_feature(queues: Iterable[BaseQueue], feature: str, asked_for: bool) -> tuple[list[BaseQueue], str]:
+    """The queues that have a feature, and which others are left out.
 
-    Raises NotSupported, the ``refusal`` with these names, if one that was asked for lacks it, or all do.
+    Raises NotSupported if one that was asked for lacks it, or all do.
     """
-    found, lacking = able(queues, feature)
-    others = names_of(lacking)
+    found, others = able(queues, feature)
     if others and (asked_for or not found):
-        raise NotSupported(refusal.format(others))
-    return found, others
+        raise NotSupported(f"{_names_of(others)}: the backend cannot {FEATURES[feature]}.")
+    return found, left_out(others, feature)
 
 
-def names_of(queues: Iterable[BaseQueue]) -> str:
-    """The aliases of queues, each with the class of its backend."""
+def left_out(others: Sequence[BaseQueue], feature: str) -> str:
+    """Which queues a report leaves out as they lack a feature; "" if none."""
+    if not others:
+        return ""
+    count = counted(len(others), "queue")
+    return f"Left out: {count} whose backend cannot {FEATURES[feature]}: {_names_of(others)}."
+
+
+def _names_of(queues: Iterable[BaseQueue]) -> str:
     return ", ".join(f"{one.alias!r} ({type(one.unthrottled).__name__})" for one in queues)
 
 
@@ -75,14 +87,14 @@ def asking_stores() -> Iterator[None]:
         raise QueueUnavailable(f"A store cannot be asked: {error}") from error
 
 
-def of_each(queues: Iterable[BaseQueue], look: Callable[[BaseQueue], Iterable[T]]) -> tuple[list[T], list[str]]:
+def of_each(queues: Iterable[BaseQueue], read: Callable[[BaseQueue], Iterable[T]]) -> tuple[list[T], list[str]]:
     """What is read from each queue, and what is wrong with queues that cannot be asked, each text once."""
     found: list[T] = []
     failures: dict[str, None] = {}  # queues of one store fail the same way
     for queue in queues:
         try:
             with asking(queue):
-                found += look(queue)
+                found += read(queue)
         except QueueError as error:
             failures |= dict.fromkeys(str(error).splitlines())
     return found, list(failures)

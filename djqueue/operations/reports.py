@@ -80,7 +80,7 @@ class Column:
     """A value above this is bad news, and so is any text."""
     warning: float | None
     """A value above this stands out."""
-    is_told: bool
+    in_json: bool
     """Whether programs get it; else it is made of fields that they get."""
     name: str = ""
 
@@ -93,11 +93,11 @@ def column(
     key: bool = False,
     bad: float | None = None,
     warning: float | None = None,
-    told: bool = True,
+    in_json: bool = True,
     **more: Any,
 ) -> Any:
     """A field of a row, and how it is shown; ``more`` is for :func:`dataclasses.field`."""
-    return field(metadata={"column": Column(title, kind, optional, key, bad, warning, told)}, **more)
+    return field(metadata={"column": Column(title, kind, optional, key, bad, warning, in_json)}, **more)
 
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ def as_json(row: Any) -> Any:
     """A row, or a value in one, for programs: its fields by their names, moments as ISO 8601 in UTC, null for none."""
     if is_dataclass(row) and not isinstance(row, type):
         if known := columns_of(row):
-            return {one.name: _told(one, getattr(row, one.name)) for one in known if one.is_told}
+            return {one.name: _json_value(one, getattr(row, one.name)) for one in known if one.in_json}
         return {one.name: as_json(getattr(row, one.name)) for one in fields(row)}
     if isinstance(row, Mapping):
         return {name: as_json(value) for name, value in row.items()}
@@ -180,5 +180,5 @@ def as_json(row: Any) -> Any:
     return None if row == "" else row
 
 
-def _told(column: Column, value: Any) -> Any:
+def _json_value(column: Column, value: Any) -> Any:
     return iso_moment(value) if column.kind in MOMENTS else as_json(value)

@@ -11,7 +11,7 @@ from djqueue.backends.entries import FAILED
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import NotSupported
-from djqueue.operations.messages import DONE, Message, Telling, find_message, in_batches
+from djqueue.operations.messages import DONE, ActionOptions, Message, find_message, in_batches
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
@@ -22,7 +22,7 @@ NOT_KEPT = "the history keeps no arguments of it, as QUEUE_HISTORY['arguments'] 
 NOT_WHOLE = "the history keeps its arguments masked or cut, or they are no plain values"
 
 
-def send_copy(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> int:
+def send_copy(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOptions]) -> int:
     """Send copies of messages that are done or have failed, and return how many; the originals stay.
 
     Raises NotSupported for a message whose arguments are not known, or whose call is a duplicate; InvalidMessage and
@@ -33,7 +33,7 @@ def send_copy(queue: BaseQueue, ids: Iterable[str], **told: Unpack[Telling]) -> 
         one = find_message(queue, some[0], (FAILED, DONE))
         return one is not None and _sent(queue, one)
 
-    return in_batches(queue, "send a copy", ids, change, told, size=1)
+    return in_batches(queue, "send a copy", ids, change, options, size=1)
 
 
 def _sent(queue: BaseQueue, one: Message) -> bool:

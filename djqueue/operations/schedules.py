@@ -19,7 +19,7 @@ from djqueue.operations.actions import record
 from djqueue.operations.reports import Kind, column, report_row
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
-from djqueue.results import UNKNOWN, Result
+from djqueue.results import UNKNOWN, Result, statuses
 from djqueue.running import pauses
 from djqueue.running.pauses import SCHEDULE, Pause, Pauses
 from djqueue.schedules import AnyCommand
@@ -40,7 +40,7 @@ class Schedule:
     queue: str = column("queue", Kind.QUEUE)
     """The alias of its queue."""
     command: str = column("command", Kind.COMMAND)
-    origin: str = column("origin", told=False)
+    origin: str = column("origin", in_json=False)
     """Where it comes from, in words."""
     timetable: str = column("timetable")
     """When it ticks: in words, or the five fields of a crontab."""
@@ -104,16 +104,17 @@ def known_schedules(queues: Sequence[BaseQueue] | None = None) -> list[Known]:
 
 
 def seen(some: Sequence[Known]) -> list[Schedule]:
-    """The results of schedules: all last ticks are read at once; each message takes a few reads."""
+    """The results of schedules: last ticks and results are read at once, and the history of each message."""
     found: dict[tuple[str, str], Schedule] = {}
     for queue in dict.fromkeys(one.queue for one in some):
         own, keeps = [one for one in some if one.queue is queue], "facts" in queue.features
         kept = queue.store.get_many([one.tracker.key for one in own]) if keeps else [None] * len(own)
         paused = pauses.read(queue.store.shared) if keeps else Pauses()
         now = queue.now() if paused else 0.0
-        for one, last in zip(own, kept, strict=True):
+        ticks = [_last_of(last) for last in kept]
+        for one, (last, has_ticked), outcome in zip(own, ticks, _outcomes(queue, own, ticks), strict=True):
             pause = paused.find(SCHEDULE, one.name, queue, now) if paused else None
-            found[queue.alias, one.tracker.key] = _seen(one, *_last_of(last), pause)
+            found[queue.alias, one.tracker.key] = _seen(one, last, has_ticked, outcome, pause)
     return [found[one.queue.alias, one.tracker.key] for one in some]
 
 
@@ -199,16 +200,23 @@ def _never_paused(queue: BaseQueue, name: str) -> bool:
     return False
 
 
-def _seen(one: Known, last: datetime | None, has_ticked: bool, pause: Pause | None) -> Schedule:
+def _outcomes(queue: BaseQueue, some: Sequence[Known], ticks: Sequence[tuple[datetime | None, bool]]) -> list[str]:
+    """What became of the messages of last ticks; "" where nothing is known."""
+    pairs = zip(some, ticks, strict=True)
+    ids = [one.tracker.id_of(last) if has_ticked and last is not None else "" for one, (last, has_ticked) in pairs]
+    found = dict(zip(filter(None, ids), statuses(queue, [*filter(None, ids)]), strict=True))
+    return ["" if found.get(id, UNKNOWN) == UNKNOWN else found[id] for id in ids]
+
+
+def _seen(one: Known, last: datetime | None, has_ticked: bool, outcome: str, pause: Pause | None) -> Schedule:
     """``last`` is when its ticks were last checked: its last tick, or else when it was first seen."""
     alias, tick = one.queue.alias, last if has_ticked else None
-    status = UNKNOWN if tick is None else Result(one.tracker.id_of(tick), one.command, alias).status
     late = None if last is None or pause else one.tick_after(last)
     overdue = late if late is not None and late < one.now - ON_TIME else None
     timetable = str(one.when) if isinstance(one.when, TICKING) else EVERY_MINUTE
     origin = "made at run time" if one.made else "declared in the code"
     about = one.name, alias, one.command, origin, timetable, one.made
-    ticks = one.next, _epoch(tick), "" if status == UNKNOWN else status, _epoch(overdue)
+    ticks = one.next, _epoch(tick), outcome, _epoch(overdue)
     return Schedule(*about, *ticks, _zone_of(one.when), one.missed, pause)
 
 

@@ -20,8 +20,6 @@ from djqueue.operations.schedules import remove, run_now
 from djqueue.wiring import queues as all_queues
 from djqueue.words import count, counted
 
-NO_LANES = "There are no lanes to look at in {}: its backend has none of its own."
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -202,7 +200,7 @@ def skip_lane(target: Target) -> Done:
 
 
 def _queues_of(target: Target) -> list[BaseQueue]:
-    return with_feature(chosen(target.queues or None), "lanes", NO_LANES, asked_for=bool(target.queues))[0]
+    return with_feature(chosen(target.queues or None), "lanes", asked_for=bool(target.queues))[0]
 
 
 def _in(target: Target, queues: Sequence[BaseQueue]) -> Target:

@@ -18,7 +18,7 @@ from djqueue import conf, signals
 from djqueue.backends.entries import Entry, Lease
 from djqueue.flow.gates import HOLD_LANE, HOLD_ORDER, HOLD_PAUSE, Gate
 from djqueue.messages.failures import errors_of, to_milliseconds, with_error, with_put_off
-from djqueue.utils import seconds, set_whole, takes, tell
+from djqueue.utils import log_safely, seconds, set_whole, takes
 
 logger = logging.getLogger(__name__)
 
@@ -315,7 +315,7 @@ def wait_after(backoff: Wait, failures: int, exception: BaseException | None) ->
     try:
         return seconds(backoff(failures, exception), "what backoff() returned")
     except BaseException as error:  # nothing beside the command decides what becomes of its message
-        tell(logger, logging.ERROR, "backoff failed, the usual wait is taken", exc_info=error)
+        log_safely(logger, logging.ERROR, "backoff failed, the usual wait is taken", exc_info=error)
         return Backoff()(failures)
 
 

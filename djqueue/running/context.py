@@ -30,7 +30,7 @@ from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable
 from djqueue.running.attempts import Attempt
 from djqueue.running.result_store import Progress, is_cancelled, report_progress
-from djqueue.utils import ChildrenEnd, run_in_parent, tell
+from djqueue.utils import ChildrenEnd, log_safely, run_in_parent
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class Control:
         try:
             report_progress(self.queue, id, progress)
         except Exception as error:
-            tell(logger, logging.ERROR, "The progress of message %s could not be kept", id, exc_info=error)
+            log_safely(logger, logging.ERROR, "The progress of message %s could not be kept", id, exc_info=error)
 
     def touch(self, seconds: float) -> bool:
         """Extend the lease to ``seconds`` from now; whether it is still ours."""

@@ -10,7 +10,7 @@ from djqueue.messages.codecs import Arguments, is_structured
 from djqueue.messages.codecs import plain as in_fields
 from djqueue.messages.failures import kind_of
 from djqueue.registry import Runnable
-from djqueue.utils import plain, tell
+from djqueue.utils import log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def description_of(command: Runnable, args: tuple[Any, ...], kwargs: dict[str, A
         text = describe(*args, **kwargs)
         return "" if text is None else _line(str(text), LONGEST)
     except BaseException as error:  # sys.exit() in it must not change what becomes of the message
-        tell(logger, logging.DEBUG, "describe of %s failed", plain(command.name), exc_info=error)
+        log_safely(logger, logging.DEBUG, "describe of %s failed", plain(command.name), exc_info=error)
         return ""
 
 

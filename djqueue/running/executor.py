@@ -37,7 +37,7 @@ from djqueue.running.reporting import logger as reports
 from djqueue.running.reporting import report_done, report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
 from djqueue.running.settle import settle
-from djqueue.utils import plain, tell
+from djqueue.utils import log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def judged(policy: Policy, error: BaseException, entry: Entry) -> Verdict:
     try:
         return policy.on_exception(error, entry)
     except Exception as trouble:
-        tell(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.command), exc_info=trouble)
+        log_safely(logger, logging.ERROR, "%s: its failure cannot be judged", plain(entry.command), exc_info=trouble)
         return Verdict(Outcome.FAILED, f"{kind_of(error)}: {text_of(error)}", error)
 
 
@@ -317,7 +317,7 @@ def _tell_overrun(job: Job, verdict: Verdict) -> None:
     if verdict.seconds - job.control.waited > limit and not is_told:
         text = "%s ran %.1f s, its time_limit is %g s: a function cannot be stopped, only an async one where it awaits"
         name, extra = plain(entry.command), log_extra(job.queue.alias, entry, event="overran")
-        tell(logger, logging.WARNING, text, name, verdict.seconds, limit, extra=extra)
+        log_safely(logger, logging.WARNING, text, name, verdict.seconds, limit, extra=extra)
 
 
 def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
@@ -380,7 +380,7 @@ def _cancelled(control: Control) -> Verdict | None:
         if control.called_off:
             return Verdict(Outcome.DISCARDED, "cancelled while it ran")
     except Exception as error:  # running it does less harm
-        tell(logger, logging.ERROR, "It cannot be known whether a message is cancelled", exc_info=error)
+        log_safely(logger, logging.ERROR, "It cannot be known whether a message is cancelled", exc_info=error)
     return None
 
 

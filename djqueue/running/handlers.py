@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 from djqueue.exceptions import PartialFailure
 from djqueue.registry import Runnable
 from djqueue.running.context import Awaiter, Job, call, run_coroutine, with_own_thread
-from djqueue.utils import run_in_parent, tell
+from djqueue.utils import log_safely, run_in_parent
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class HandlerSlot:
             if handler is not None:
                 copy_context().run(self._run, handler.stop)
         except BaseException as error:  # sys.exit() in a handler must not end the worker
-            tell(logger, logging.ERROR, "%s.stop() failed", type(handler).__qualname__, exc_info=error)
+            log_safely(logger, logging.ERROR, "%s.stop() failed", type(handler).__qualname__, exc_info=error)
         finally:
             self.shard = None
 

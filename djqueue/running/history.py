@@ -15,7 +15,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.registry import Runnable
 from djqueue.running.attempts import NOBODY, Attempt, why_cancelled
 from djqueue.running.describing import arguments_of, result_of
-from djqueue.utils import json_object, plain, tell
+from djqueue.utils import json_object, log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def record_of(lease: Lease, verdict: Verdict, owner: str = "", elapsed: float | 
         return form % (ended * 1e6, begun, entry.created * 1e6, ran * 1e6, why)
     except Exception as error:  # of an entry that was written by hand; what became of it counts more
         text = "No record of message %s can be made"
-        tell(logger, logging.ERROR, text, plain(entry.id), exc_info=error)
+        log_safely(logger, logging.ERROR, text, plain(entry.id), exc_info=error)
         return b""
 
 

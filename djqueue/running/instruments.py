@@ -11,7 +11,7 @@ from djqueue.backends.entries import Entry
 from djqueue.messages.envelope import Envelope
 from djqueue.policies.outcomes import Verdict
 from djqueue.running.context import Job
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def _guarded(step: Callable[..., Any], *args: Any) -> Any:
         return step(*args)
     except Exception as error:
         name = getattr(step, "__qualname__", repr(step))
-        tell(logger, logging.ERROR, "%s() failed", name, exc_info=error)
+        log_safely(logger, logging.ERROR, "%s() failed", name, exc_info=error)
 
 
 instruments = Instruments()

@@ -17,7 +17,7 @@ from djqueue.log_handlers import BackgroundStreamHandler
 from djqueue.messages.failures import has_frames
 from djqueue.messages.metadata import request_id
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.utils import RareReports, one_line, plain, tell
+from djqueue.utils import RareReports, log_safely, one_line, plain
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ def tell_started(level: int, alias: str, entries: Sequence[Entry], ago: float = 
     extra = log_extra(alias, entries[0], **about)
     which = f"{len(entries)} messages" if len(entries) > 1 else f"message {extra['message_id']}"
     names = extra["command"], _in_brackets(more.get("description"))
-    tell(logger, level, "%s%s started%s (%s)", *names, f" {ago:.1f} s ago" if ago else "", which, extra=extra)
+    log_safely(logger, level, "%s%s started%s (%s)", *names, f" {ago:.1f} s ago" if ago else "", which, extra=extra)
 
 
 def report_together(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) -> None:
@@ -149,7 +149,7 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> 
     names = extra["command"], _in_brackets(about.get("description")), effect.words, _after_colon(about.get("reason"))
     text = "%s%s %s%s (message %s, attempt %d, %.3f s%s)"
     args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict)
-    tell(logger, effect.level, text, *args, exc_info=_trace_of(verdict) if alike else None, extra=extra)
+    log_safely(logger, effect.level, text, *args, exc_info=_trace_of(verdict) if alike else None, extra=extra)
 
 
 def text_of_done(command: str, id: str, attempt: int, seconds: float, description: str) -> str:
@@ -169,7 +169,7 @@ def _report_many(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) ->
     reason = _after_colon(about.get("reason"))
     text, later = "%s %s%s (%d messages, %.3f s%s)", _later(verdict)
     args = extra["command"], effect.words, reason, len(finished), verdict.seconds, later
-    tell(logger, effect.level, text, *args, exc_info=_trace_of(verdict), extra=extra)
+    log_safely(logger, effect.level, text, *args, exc_info=_trace_of(verdict), extra=extra)
 
 
 def _about(verdict: Verdict) -> dict[str, Any]:

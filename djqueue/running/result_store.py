@@ -15,7 +15,7 @@ from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
 from djqueue.messages.failures import LONGEST_REASON, errors_of, kind_of, text_of
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.attempts import Attempt, why_cancelled, written
-from djqueue.utils import plain, tell
+from djqueue.utils import log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,12 @@ def _whole_call(lease: Lease, verdict: Verdict) -> dict[str, Any]:
 def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:
     """The record of the end of a message. Raises NoResult if that cannot be trusted or read."""
     value = queue.store.get(f"{RESULTS}{id}")
-    return None if value is None else _unpacked(queue, RESULT, id, value)
+    return None if value is None else read_end(queue, id, value)
+
+
+def read_end(queue: BaseQueue, id: str, value: bytes) -> dict[str, Any]:
+    """The record of an end as the store has it. Raises NoResult if that cannot be trusted or read."""
+    return _unpacked(queue, RESULT, id, value)
 
 
 def report_progress(queue: BaseQueue, id: str, progress: Progress) -> None:
@@ -137,7 +142,9 @@ def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any], command: str = 
         why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
         if "value" in told:
             extra = {"message_id": id, "command": command, "queue": queue.alias, "event": "result_lost"}
-            tell(logger, logging.WARNING, LOST, plain(command), kind_of(told["value"]), text_of(error), extra=extra)
+            log_safely(
+                logger, logging.WARNING, LOST, plain(command), kind_of(told["value"]), text_of(error), extra=extra
+            )
         rest = {name: value for name, value in told.items() if name not in ("value", "errors")}
         return _packed(queue, RESULT, id, {"reason": why, **rest}, max_size=max(DEFAULT_MAX_SIZE, _most(True)))
 

@@ -12,7 +12,7 @@ from djqueue.policies.outcomes import Verdict, settled
 from djqueue.running.attempts import note
 from djqueue.running.history import is_kept, record_of
 from djqueue.running.result_store import fact_of
-from djqueue.utils import plain, tell
+from djqueue.utils import log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _settled(queue: BaseQueue, lease: Lease, verdict: Verdict, owner: str) -> Le
     except Exception as error:
         text = "What %s (message %s) failed with cannot be written down"
         names = plain(lease.entry.command), plain(lease.entry.id)
-        tell(logger, logging.ERROR, text, *names, exc_info=error, extra=log_extra(queue.alias, lease.entry))
+        log_safely(logger, logging.ERROR, text, *names, exc_info=error, extra=log_extra(queue.alias, lease.entry))
         return settled(lease, verdict._replace(exception=None), owner)
 
 
@@ -113,5 +113,5 @@ def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
 def _tell_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     text = "%s (message %s): another consumer holds it by now"
     names = plain(lease.entry.command), plain(lease.entry.id)
-    tell(logger, logging.WARNING, text, *names, extra=log_extra(queue.alias, lease.entry, event="lease_lost"))
+    log_safely(logger, logging.WARNING, text, *names, extra=log_extra(queue.alias, lease.entry, event="lease_lost"))
     signals.emit(signals.lease_lost, lease.entry.command, id=lease.entry.id, queue_name=queue.alias)

@@ -32,7 +32,7 @@ from djqueue.tasks.compat import (
     task_started,
 )
 from djqueue.tasks.results import Known, moment_of, task_errors, task_result
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class TaskObserver:
             _end(result, job, verdict)
             send(task_finished, result, sender)
         except BaseException as error:  # nothing beside the task decides what becomes of its message
-            tell(logger, logging.ERROR, "task_finished of %s failed", job.entry.command, exc_info=error)
+            log_safely(logger, logging.ERROR, "task_finished of %s failed", job.entry.command, exc_info=error)
 
 
 OBSERVER = TaskObserver()

@@ -23,15 +23,21 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def report(
-    context: Context, rows: Sequence[Any], actions: str = "", boxes: object = None, without: str = ""
+    context: Context,
+    rows: Sequence[Any],
+    kind: str = "",
+    actions: str = "",
+    boxes: object = None,
+    without: str = "",
 ) -> SafeString:
     """The rows of a report as a table.
 
-    ``actions`` is the template of the actions on a ``row``; its column is left out if no row has any. With
-    ``boxes`` each row can be selected. ``without`` names columns that are left out.
+    A row that is about a target of a ``kind`` gets the buttons for it, or what the template ``actions`` makes of a
+    ``row``; their column is left out if no row has any. With ``boxes`` each row can be selected. ``without`` names
+    columns that are left out.
     """
     columns, cells = rendering.lines(rows, context["clocks"], without.split())
-    acts = [_actions(context, actions, row) for row in rows]
+    acts = [_actions(context, kind, actions, row) for row in rows]
     values = {
         "columns": columns,
         "numbers": [kind.name for kind in NUMBERS],
@@ -42,23 +48,17 @@ def report(
     return get_template("djqueue/dashboard/_report.html").render(values)
 
 
-def _actions(context: Context, template: str, row: Any) -> SafeString | str:
-    if not template:
+def _actions(context: Context, kind: str, template: str, row: Any) -> SafeString | str:
+    if not (kind or template):
         return ""
-    with context.push(row=row):
-        return SafeString(context.template.engine.get_template(template).render(context).strip())
-
-
-@register.inclusion_tag("djqueue/dashboard/_acts.html", takes_context=True)
-def acts(context: Context, kind: str, row: Any) -> dict[str, Any]:
-    """The buttons for what the user may do with what a row is about."""
-    fitting = [one for one in acting.named(kind) if context["may"][one.permission] and one.fits(row)]
-    buttons = [(one, one.queue_of(row)) for one in fitting]
-    return {"acts": buttons, "name": key_of(row), "row": row, "here": context["here"]}
+    allowed = [one for one in acting.named(kind) if context["may"][one.permission] and one.fits(row)]
+    with context.push(row=row, name=key_of(row) if kind else "", acts=[(one, one.queue_of(row)) for one in allowed]):
+        made = context.template.engine.get_template(template or "djqueue/dashboard/_acts.html").render(context)
+    return SafeString(made.strip())
 
 
 @register.filter
-def action(name: str) -> acting.Action:
+def action(name: str) -> acting.BaseAction:
     """The action of this name."""
     return acting.ACTIONS[name]
 

@@ -21,7 +21,7 @@ from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import Settler
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 from tests.support.backends import ACROSS
 from tests.support.consumer import Release, exit_code, serving
 from tests.support.fetcher import FetcherHarness
@@ -401,6 +401,6 @@ def test_to_tell_something_never_raises(monkeypatch, error, stream):
     logger, handler = logging.getLogger("tests.telling"), Raising(error)
     logger.addHandler(handler)
     try:
-        tell(logger, logging.ERROR, "%s", "words", exc_info=True)
+        log_safely(logger, logging.ERROR, "%s", "words", exc_info=True)
     finally:
         logger.removeHandler(handler)

@@ -42,6 +42,17 @@ def form_in(page) -> dict[str, list[str]]:
     return fields
 
 
+def buttons_in(page: str) -> dict[str, dict[str, str]]:
+    """What the forms of a page send for messages, by the actions of their buttons."""
+    found: dict[str, dict[str, str]] = {}
+    for form in re.findall(r"<form method=\"post\".*?</form>", page, re.DOTALL):
+        given = re.findall(r'type="hidden" name="(\w+)" value="(.*?)"', form)
+        hidden = {name: unescape(text) for name, text in given}
+        buttons = re.findall(r'<button class="[^"]*" name="action" value="([^"]+)"', form)
+        found |= {action: {**hidden, "action": action} for action in buttons}
+    return found
+
+
 def waiting(**options) -> str:
     return send_receipt.using(**options).enqueue("ann@example.com", 2).id
 
@@ -79,6 +90,33 @@ def test_each_action_on_messages(queue, superuser):
     assert logged() == [text for *_, text in acts]
     done = [(action.by, action.count) for action in operations.actions()]
     assert done == [("superuser", 1)] * len(acts)
+
+
+def test_the_buttons_of_a_message_act_on_it(queue, boss):
+    lost, others = failed(1), [failed(3), failed(5)]
+    buttons = buttons_in(boss.get(f"{ROOT}message/", {"id": lost}).content.decode())
+    assert {*buttons} == {"requeue", "remove", "send-copy"}
+    boss.post(ACT, buttons["requeue"])
+    assert told(boss) == "1 message requeued."
+    assert [state_of(id) for id in (lost, *others)] == [READY, "failed", "failed"]
+
+
+def test_the_buttons_of_a_group_act_on_all_of_it(queue, boss):
+    ids = [failed(1), failed(3)]
+    buttons = buttons_in(boss.get(f"{ROOT}failed/").content.decode())
+    assert {*buttons} == {"requeue", "remove"}
+    assert post(boss, **{**buttons["requeue"], "next": f"{ROOT}queues/"}) == "2 messages requeued."
+    assert [state_of(id) for id in ids] == [READY] * 2
+
+
+@pytest.mark.parametrize(
+    ("permission", "actions"), [("view_dashboard", set()), ("retry", {"requeue"}), ("remove", {"remove"})]
+)
+def test_a_group_has_the_buttons_that_are_allowed(queue, db, permission, actions):
+    failed(1)
+    page = log_in("view_dashboard", permission).get(f"{ROOT}failed/").content.decode()
+    assert {*buttons_in(page)} == actions
+    assert ("Actions" in page) == bool(actions)
 
 
 @STORES

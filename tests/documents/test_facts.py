@@ -24,6 +24,7 @@ from djqueue.backends.base import FEATURES
 from djqueue.checks import CATALOGUE
 from djqueue.consumer import Consumer
 from djqueue.decorators import crontab, queue_command
+from djqueue.operations.by_command import CommandRow
 from djqueue.operations.consumers import ConsumerRow
 from djqueue.operations.counts import QueueRow
 from djqueue.operations.explaining import Explanation, Reason
@@ -74,7 +75,7 @@ def names(path: Path, title: str) -> list[str]:
 
 REPORTS = (
     *(Message, FailedMessage, Group, EndedMessage, LaneRow, Schedule, PauseRow, ConsumerRow, QueueRow),
-    *(Problem, Explanation, Reason),
+    *(CommandRow, Problem, Explanation, Reason),
 )
 
 
@@ -112,7 +113,7 @@ def test_every_switch_of_queue_errors_is_listed_with_its_verbs():
 
 def test_every_field_of_a_report_is_listed():
     rows = [literals(fields) for _, fields in table(REFERENCE / "reports.rst", "Reports as JSON")]
-    assert rows == [[one.name for one in columns(report) if one.is_told] for report in REPORTS]
+    assert rows == [[one.name for one in columns(report) if one.in_json] for report in REPORTS]
 
 
 def test_every_option_of_a_command_is_listed():

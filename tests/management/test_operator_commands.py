@@ -23,10 +23,13 @@ from djqueue.decorators import queue_command
 from djqueue.management.commands import queue_stats
 from djqueue.messages.failures import errors_of, with_error
 from djqueue.operations import counts, messages
+from djqueue.operations.by_command import CommandRow
 from djqueue.operations.rates import QueueRates
+from djqueue.operations.reports import columns
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.settle import settle
 from tests.backends.contract.toy import ToyQueue
+from tests.dashboard.calls import counted
 
 TOY = f"{ToyQueue.__module__}.{ToyQueue.__qualname__}"
 MEMORY = "djqueue.backends.memory.MemoryQueue"
@@ -166,6 +169,34 @@ def test_stats_say_what_is_paused(queue):
     default, mail = run_json("queue_stats")
     assert (default["pause"], default["paused_commands"]) == (None, [])
     assert (mail["pause"]["by"], [one["name"] for one in mail["paused_commands"]]) == ("ann", [pay.name])
+
+
+def test_stats_by_command_count_the_last_hour_or_day(queue):
+    counted(queue, pay.name, 5, 0.2, done=1_000, failed=3, retried=2, discarded=1)
+    counted(queue, pay.name, 300, done=7)
+    operations.pause("command", pay.name, "default", by="bob")
+    lists = [run_json("queue_stats", "--by-command", period) for period in ("hour", "day")]
+    hour, day = (next(one for one in rows if one["command"] == pay.name) for rows in lists)
+    assert {*hour} == {one.name for one in columns(CommandRow) if one.in_json}
+    assert (hour["command"], hour["queue"], hour["start"], hour["pause"]["by"]) == (pay.name, "default", None, "bob")
+    assert (hour["done"], hour["failed"], day["done"], day["failed"]) == (1_000, 3, 1_007, 3)
+    assert hour["other_outcomes"] == {"retried": 2, "discarded": 1}
+    assert 0 < hour["median_run"] <= hour["p95_run"] and 0 < hour["median_wait"] <= hour["p95_wait"]
+    head, *lines = run("queue_stats", "--by-command").splitlines()
+    assert head.startswith("command") and "median run" in head and "last hour" not in head
+    [line] = [line for line in lines if "1,000" in line]
+    assert "pay" in line and "2 retried, 1 discarded" in line and " by bob" in line
+    assert "queue" not in run("queue_stats", "--by-command", "-q", "default").splitlines()[0].split()
+    assert pay.name not in [one["command"] for one in run_json("queue_stats", "--by-command", "-q", "mail")]
+
+
+def test_stats_by_command_leave_out_what_counts_nothing(settings):
+    settings.QUEUES = {"default": {"CLASS": MEMORY}, "toy": {"CLASS": TOY, "CONNECTION": {}, "STORE": False}}
+    err = io.StringIO()
+    call_command("queue_stats", "--by-command", stdout=io.StringIO(), stderr=err)
+    assert err.getvalue().startswith("Left out: 1 queue whose backend cannot be paused")
+    assert "'toy' (ToyQueue): the backend cannot be paused" in str(failure("queue_stats", "--by-command", "-q", "toy"))
+    assert "not allowed with argument" in str(failure("queue_stats", "--by-command", "--watch"))
 
 
 def test_stats_say_at_least_where_counting_stopped(toy_queue, monkeypatch):
@@ -424,7 +455,7 @@ def test_a_four_method_queue_is_left_out_among_others(toy_queue):
     out, err = io.StringIO(), io.StringIO()
     call_command("queue_errors", "list", stdout=out, stderr=err)
     assert out.getvalue().splitlines()[1].startswith("a ")
-    assert "'toy' (ToyQueue)" in err.getvalue()
+    assert "Left out: 1 queue whose backend cannot list its messages: 'toy' (ToyQueue)." in err.getvalue()
 
 
 # ---- a store that is away

@@ -148,4 +148,4 @@ def test_what_cannot_be_is_refused(queue, settings):
     assert run().startswith("QUEUE_HISTORY keeps no records: give it 'age' and 'count'")
     settings.QUEUES = {"default": {"CLASS": TOY, "CONNECTION": {}}}
     assert "expected one argument that does not begin with -: 5m, not -5m" in failure("--since", "-5m")
-    assert failure() == "'default' (ToyQueue) keeps no history: its backend cannot."
+    assert failure() == "'default' (ToyQueue): the backend cannot keep a history."

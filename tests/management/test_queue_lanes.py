@@ -98,13 +98,15 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
     queue, empty = queues["default"], "No lane holds or remembers anything.\n"
     queue.push_many("abc")
     for _ in range(2):  # to ask spends nothing
-        assert run("queue_lanes") == f"The throttle of 'default', 2 per 3600 s: ready\n{empty}"
+        free = "The queue 'default' is not throttled now (at most 2 per 3600 s, 0 used)."
+        assert run("queue_lanes") == f"{free}\n{empty}"
     assert [queue.pop() for _ in range(3)] == ["a", "b", None]
     out = run("queue_lanes", "-q", "default")
-    assert out.startswith("The throttle of 'default', 2 per 3600 s: limited, ready in 59m")
+    assert out.startswith("The queue 'default' is throttled for 59m")
+    assert "(at most 2 per 3600 s, 2 used)" in out
     assert run_json("queue_lanes") == []
     queue.rate_limit = replace(queue.rate_limit, window=Window(3, 3600.0))
-    assert "2 per 3600 s (its settings say 3 per 3600 s): " in run("queue_lanes")
+    assert "(at most 2 per 3600 s, 2 used; its settings say 3 per 3600 s)" in run("queue_lanes")
 
 
 def test_a_lane_is_paused_and_resumed(queue):

@@ -86,7 +86,7 @@ def test_a_filter_looks_at_a_bounded_number_and_the_next_call_goes_on(queue):
         after = err.getvalue().split()[-2:]
     assert sorted(found) == sorted(wanted)
     lines = err.getvalue().splitlines()
-    assert len(lines) == 1 and lines[0].startswith("25 messages of default were looked at; the same call goes on with")
+    assert len(lines) == 1 and lines[0].startswith("25 messages of default were checked; the same call goes on with")
     assert "no place" in str(failure(*asked, "--after", "x"))
     assert "-q" in str(failure("queue_messages", "list", "--after", "0."))
 
@@ -217,6 +217,19 @@ def test_of_many_that_get_another_priority_each_gets_it(queue, monkeypatch):
     assert {one.priority for one in operations.messages_of(queue)} == {1}
 
 
+def test_what_comes_after_the_question_is_not_changed(queue, monkeypatch):
+    there, later = send_receipt.enqueue("ann@example.com", 1).id, []
+
+    def answer(question):
+        later.append(send_receipt.using(priority=9).enqueue("bob@example.com", 2).id)  # it is first in the queue
+        return "yes"
+
+    monkeypatch.setattr("builtins.input", answer)
+    assert "1 message removed.\n" in run("queue_messages", "remove", "--command", "send_receipt")
+    assert [one.id for one in operations.messages_of(queue)] == later
+    assert queue.find(there) is None
+
+
 @MEMORY
 @pytest.mark.parametrize("name", ["queue_messages list", "queue_explain"])
 def test_what_can_be_asked_is_shown_though_a_store_is_away(ids, monkeypatch, name):
@@ -230,7 +243,8 @@ def test_what_can_be_asked_is_shown_though_a_store_is_away(ids, monkeypatch, nam
 @MEMORY
 def test_a_backend_of_four_methods_is_left_out(settings):
     settings.QUEUES = {"default": {"CLASS": TOY, "CONNECTION": {}}}
-    assert "The messages of 'default' (ToyQueue) cannot be looked at" in str(failure("queue_messages", "list"))
+    error = str(failure("queue_messages", "list"))
+    assert error == "'default' (ToyQueue): the backend cannot list its messages."
 
 
 def test_a_purge_asks_and_leaves_what_runs_or_has_failed(ids, queue, monkeypatch):

@@ -7,10 +7,10 @@ from djqueue.backends.entries import FAILED, READY, Entry, Record
 from djqueue.operations import filters, finding
 from djqueue.operations.errors import OperationError
 from djqueue.operations.filters import Filter
-from djqueue.operations.paging import MOST_LOOKED_AT, Position, Selection, page, selected
+from djqueue.operations.paging import MOST_CHECKED, Position, Selection, page, selected
 
 pytestmark = pytest.mark.backends("memory")
-MORE = MOST_LOOKED_AT + 10
+MORE = MOST_CHECKED + 10
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_part_of_an_id_is_looked_for_within_the_bound_and_a_whole_id_is_always
     ids = fill(queue)
     assert finding.find_one([queue], ids[0][-6:]).id == ids[0]
     assert finding.find_one([queue], ids[-1]).id == ids[-1]
-    with pytest.raises(OperationError, match="5,000 messages of each state were looked at: give the whole id"):
+    with pytest.raises(OperationError, match="5,000 messages of each state were checked: give the whole id"):
         finding.find_one([queue], ids[-1][-6:])
 
 
@@ -46,7 +46,7 @@ def test_a_page_stops_at_the_bound_and_the_next_goes_on_from_there(queue):
     ids = fill(queue)
     wanted = Selection([queue], [READY], part=ids[-1][-6:])
     first = page(wanted)
-    assert (list(first.messages), first.looked_at, first.is_capped) == ([], MOST_LOOKED_AT, True)
+    assert (list(first.messages), first.checked, first.is_capped) == ([], MOST_CHECKED, True)
     rest = page(wanted, Position.parse(str(first.next)))
     assert ([one.id for one in rest.messages], rest.next, rest.is_capped) == ([ids[-1]], None, False)
     assert [one.id for one in selected(wanted)] == [ids[-1]], "what goes through all finds it"

@@ -14,7 +14,7 @@ from djqueue.backends.database.rows import BATCH, key_of, lines_of, micros, text
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import PAGE, Dialect
 from djqueue.backends.history import MOST_AT_ONCE, HistoryRow, most_records
-from djqueue.utils import slices, tell
+from djqueue.utils import log_safely, slices
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class History:
         try:
             self._trim_surplus(most)
         except DatabaseError as error:
-            tell(logger, logging.ERROR, "%s: the history could not be trimmed", self._db.queue, exc_info=error)
+            log_safely(logger, logging.ERROR, "%s: the history could not be trimmed", self._db.queue, exc_info=error)
 
     def record_of(self, id: str) -> bytes | None:
         record = self._db.run(_record_of, id)

@@ -23,7 +23,7 @@ from django.db import connections
 from djqueue.backends.database.silence import asking
 from djqueue.backends.database.sql.postgresql import NOT_LISTENING, bucket_of, listening
 from djqueue.messages.failures import text_of
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +211,7 @@ class Listener:
         while self._is_needed():
             self._listen(connection)
             if self._failures:
-                tell(logger, logging.INFO, "database %s: notifications arrive now", self._database)
+                log_safely(logger, logging.INFO, "database %s: notifications arrive now", self._database)
                 self._failures = 0
             for queue in arrived.after(UNUSED_FOR / 2):
                 heard = time.monotonic()
@@ -271,7 +271,9 @@ class Listener:
         self._retry_at = time.monotonic() + pause
         if self._failures == 1:
             text = "database %s: %s; its queues are polled meanwhile"
-            tell(logger, logging.WARNING, text, self._database, text_of(error).strip().partition("\n")[0].rstrip("."))
+            log_safely(
+                logger, logging.WARNING, text, self._database, text_of(error).strip().partition("\n")[0].rstrip(".")
+            )
 
 
 class Subscription:

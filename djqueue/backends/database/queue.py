@@ -95,7 +95,7 @@ from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_blocked, resumed
 from djqueue.messages.failures import with_error
-from djqueue.utils import plain, tell
+from djqueue.utils import log_safely, plain
 from djqueue.utils import priority as checked_priority
 
 logger = logging.getLogger(__name__)
@@ -313,7 +313,7 @@ class DatabaseQueue(LeasedQueue):
         if not (self._marks and (done := self._db.run(self._db.sql.marked, self._marks, ids))):
             return claimed
         replays = [_replayed(lease) for lease in claimed if lease.entry.id in done]
-        tell(logger, logging.WARNING, "%d messages were completed before, and have failed now", len(replays))
+        log_safely(logger, logging.WARNING, "%d messages were completed before, and have failed now", len(replays))
         self.fail(replays)
         return Claimed([lease for lease in claimed if lease.entry.id not in done], claimed.retry_after, claimed.reason)
 
@@ -355,7 +355,7 @@ class DatabaseQueue(LeasedQueue):
         self._looked_at, gone = self._db.run(lanes.restore, self._looked_at, limit)
         for name in [*wrong, *gone]:
             text = "%s: what is known of lane %s was not what is in the table; it goes on"
-            tell(logger, logging.WARNING, text, self.name, plain(name), extra={"queue": self.alias})
+            log_safely(logger, logging.WARNING, text, self.name, plain(name), extra={"queue": self.alias})
         if wrong or gone:
             self._claims.stir()
         return len(wrong) + len(gone)

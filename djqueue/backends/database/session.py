@@ -28,7 +28,7 @@ from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.backends.database.sql.sqlite import SQLite
 from djqueue.exceptions import NotSupported, StoreError, StoreUnreachable, TablesMissing
 from djqueue.messages.failures import release
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def leave_replaced(connection: Any) -> None:
         _note(connection, file)
         return
     text = "The file of the database %r was replaced; this connection is opened anew"
-    tell(logger, logging.WARNING, text, connection.alias)
+    log_safely(logger, logging.WARNING, text, connection.alias)
     is_joined = joined(connection)
     connection.close()  # of a transaction: it is rolled back, and closed at its end
     if is_joined:
@@ -172,7 +172,7 @@ class Database:
             except OperationalError as error:
                 if joined(connection) or not passing(error):
                     raise
-                tell(logger, logging.DEBUG, "database %s: %s; trying again", self.alias, error)
+                log_safely(logger, logging.DEBUG, "database %s: %s; trying again", self.alias, error)
             time.sleep(pause * random.uniform(0.3, 1))
         return self._once(connection, verb, args)
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from djqueue.utils import descriptor_of, tell
+from djqueue.utils import descriptor_of, log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ class Watch:
             try:
                 self._look([one for one in late if one.alias == alias], now)
             except Exception as error:  # while the server cannot be asked, nothing is known
-                tell(logger, logging.DEBUG, "database %s cannot be asked about its connections: %s", alias, error)
+                log_safely(logger, logging.DEBUG, "database %s cannot be asked about its connections: %s", alias, error)
             finally:
                 connections[alias].close()
 
@@ -158,7 +158,7 @@ class Watch:
                 return
             _shut_down(one.raw)
         text = "The database %r has answered, and no answer arrived: the connection was dropped and is replaced"
-        tell(logger, logging.WARNING, text, one.alias)
+        log_safely(logger, logging.WARNING, text, one.alias)
 
 
 watch = Watch()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import nlargest
 from operator import itemgetter
 
 from djqueue.backends.history import MOMENT, HistoryRow
@@ -21,13 +20,18 @@ class Newest:
         """There are enough with this cursor or a greater one."""
 
     def add(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+        oldest = self._least[:MOMENT]
         for id, record in pairs:
-            cursor = b"%b %b" % (record[:MOMENT], id)
+            moment = record[:MOMENT]
+            if moment < oldest:  # as most are, of many
+                continue
+            cursor = b"%b %b" % (moment, id)
             if cursor > self._least and not (self._behind and cursor >= self._behind):
                 self._found[id] = cursor, record
                 if len(self._found) > 2 * self._limit:
-                    self._found = dict(self._best())
-                    self._least = min(cursor for cursor, _ in self._found.values()) if self._found else cursor
+                    best = self._best()
+                    self._found, self._least = dict(best), best[-1][1][0] if best else cursor
+                    oldest = self._least[:MOMENT]
 
     def rows(self) -> list[HistoryRow]:
         return [
@@ -35,4 +39,4 @@ class Newest:
         ]
 
     def _best(self) -> list[tuple[bytes, tuple[bytes, bytes]]]:
-        return nlargest(self._limit, self._found.items(), key=itemgetter(1))
+        return sorted(self._found.items(), key=itemgetter(1), reverse=True)[: self._limit]

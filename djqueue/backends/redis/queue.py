@@ -46,7 +46,7 @@ from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
 from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import InvalidQueueError
-from djqueue.utils import plain, tell
+from djqueue.utils import log_safely, plain
 from djqueue.utils import priority as checked_priority
 
 __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
@@ -207,12 +207,12 @@ class RedisQueue(LeasedQueue):
         for id, why in zip(*[iter(faults)] * 2, strict=True):
             text = "Message %s of queue %s is put aside: %s"
             names = plain(protocol.untext(id)), self.name, why.decode()
-            tell(logger, logging.ERROR, text, *names, extra={"queue": self.alias})
+            log_safely(logger, logging.ERROR, text, *names, extra={"queue": self.alias})
         try:
             self._run("aside", (self.rings, token, *faults))
         except Exception as error:
             text, extra = "What is to be put aside stays leased", {"queue": self.alias}
-            tell(logger, logging.ERROR, text, exc_info=error, extra=extra)
+            log_safely(logger, logging.ERROR, text, exc_info=error, extra=extra)
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         return [replace(lease, begun=True) for lease in self._settle("begin", leases, (), protocol.proof)]
@@ -314,14 +314,14 @@ class RedisQueue(LeasedQueue):
         self._recounted, wrong = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
         for name in wrong:
             text, extra = "%s: lane %s was in a wrong place or had a wrong count; corrected", {"queue": self.alias}
-            tell(logger, logging.ERROR, text, self.name, plain(protocol.untext(name)), extra=extra)
+            log_safely(logger, logging.ERROR, text, self.name, plain(protocol.untext(name)), extra=extra)
         return len(wrong)
 
     def _tell_of_orphans(self, back: Sequence[bytes], failed: Sequence[bytes]) -> None:
         for ids, text in ((back, "went back to its own"), (failed, "was put among the failed")):
             for id in ids:
                 names = plain(protocol.untext(id)), self.name, text
-                tell(logger, logging.ERROR, "Message %s of queue %s stood in no line and %s", *names)
+                log_safely(logger, logging.ERROR, "Message %s of queue %s stood in no line and %s", *names)
 
     # ---- history
 

@@ -21,7 +21,7 @@ from djqueue.backends.stores import BaseStore
 from djqueue.backends.verbs import QueueVerbs
 from djqueue.exceptions import MessageTooLarge, NotSupported, PartialEnqueueError, QueueError
 from djqueue.flow.gates import Gate
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 T = TypeVar("T")
 
@@ -151,7 +151,7 @@ class Messages:
                 self.move(early, self)
         except Exception:  # they return when their leases end
             extra = {"queue": self._queue.alias}
-            tell(logger, logging.ERROR, "What is not due could not be put off.", exc_info=True, extra=extra)
+            log_safely(logger, logging.ERROR, "What is not due could not be put off.", exc_info=True, extra=extra)
 
     # ---- back, over, and out of the way
 
@@ -236,7 +236,7 @@ class Messages:
                 ids = [lease.entry.id for lease in some]
                 extra = {"queue": self._queue.alias, "message_ids": ids}
                 text = "Messages were sent anew, but the old ones are still there."
-                tell(logger, logging.ERROR, text, exc_info=True, extra=extra)
+                log_safely(logger, logging.ERROR, text, exc_info=True, extra=extra)
             self._forget(some)
 
     def _forget(self, leases: Sequence[Lease]) -> None:

@@ -38,7 +38,7 @@ from djqueue.backends.sqs.connection import (
 )
 from djqueue.backends.sqs.messages import Messages, Received, units
 from djqueue.exceptions import NotSupported, PartialEnqueueError, QueueError
-from djqueue.utils import tell
+from djqueue.utils import log_safely
 
 __all__ = ["SqsQueue", "clients"]
 
@@ -148,7 +148,7 @@ class SqsQueue(LeasedQueue):
                 if not found:
                     raise
                 extra = {"queue": self.alias}
-                tell(logger, logging.ERROR, "Receiving stopped half way.", exc_info=True, extra=extra)
+                log_safely(logger, logging.ERROR, "Receiving stopped half way.", exc_info=True, extra=extra)
                 return Claimed(found, 0.0)
             found += received.leases
             found.retry_after, more = min(found.retry_after, received.retry_after), received.seen == asked
@@ -241,7 +241,7 @@ class SqsQueue(LeasedQueue):
             left -= len(self.complete(found))
         if counts.delayed:
             text = "%s: %d delayed messages stay, as some are leased."
-            tell(logger, logging.WARNING, text, self._link.where, counts.delayed)
+            log_safely(logger, logging.WARNING, text, self._link.where, counts.delayed)
 
     def _purge(self) -> None:
         try:

@@ -41,7 +41,7 @@ from djqueue.log_handlers import (
 from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, name_process
 from djqueue.management import banner
 from djqueue.management.base import OperatorCommand
-from djqueue.utils import handle_signals, tell
+from djqueue.utils import handle_signals, log_safely
 
 logger = logging.getLogger("djqueue.consumer")
 
@@ -63,7 +63,7 @@ OF_THE_CONSUMER = (
     *("alive", "stuck_after"),
 )
 SUPERVISOR_ALONE = (
-    "The watchdog of systemd looks after the supervisor alone. Give --alive FILE, and it looks after each process."
+    "The watchdog of systemd watches the supervisor alone. Give --alive FILE, and it watches each process."
 )
 
 
@@ -71,7 +71,7 @@ class Command(OperatorCommand):
     help = "Runs the commands that wait in the queues, and enqueues the periodic ones, until it is stopped."
     requires_system_checks = "__all__"
     verbosity = (
-        "0: warnings, 1: what happens, each command that ran (default), 2: claims, starts, looks too, 3: in full"
+        "0: warnings, 1: what happens, each command that ran (default), 2: claims, starts, checks too, 3: in full"
     )
     examples = """
         manage.py queue_consumer                      all queues, until Ctrl-C
@@ -189,7 +189,7 @@ class Command(OperatorCommand):
             _serve_metrics(options["metrics"], totals.sum)
         self._begin(consumer, options)
         if reporter.notifier is not None and reporter.notifier.watchdog is not None and options["alive"] is None:
-            tell(logger, logging.WARNING, SUPERVISOR_ALONE)
+            log_safely(logger, logging.WARNING, SUPERVISOR_ALONE)
         try:
             code = supervisor.run()
         except ValueError as error:
@@ -220,12 +220,14 @@ class Command(OperatorCommand):
         if logger.isEnabledFor(logging.INFO):
             processes = options["processes"]
             about = {"event": "consumer_started", "banner": banner.in_rows(consumer, processes)}
-            tell(logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(processes), extra=about)
+            log_safely(
+                logger, logging.INFO, "djqueue %s, %s", djqueue.__version__, consumer.banner(processes), extra=about
+            )
         if options["metrics"]:
-            tell(logger, logging.INFO, "Metrics are at http://%s:%d/metrics", *options["metrics"])
+            log_safely(logger, logging.INFO, "Metrics are at http://%s:%d/metrics", *options["metrics"])
         for queue in consumer.queues:
             if isinstance(queue.unthrottled, MemoryQueue):
-                tell(logger, logging.WARNING, IN_MEMORY, queue.alias)
+                log_safely(logger, logging.WARNING, IN_MEMORY, queue.alias)
 
     def _run(self, consumer: Consumer, limit: int | None = None, ended: Callable[[], None] = lambda: None) -> None:
         _collect_less()
@@ -389,7 +391,7 @@ def _make_tables(queues: Iterable[BaseQueue]) -> None:
         if are_missing(alias):
             call_command("migrate", "djqueue", database=alias, verbosity=0, interactive=False, skip_checks=True)
             if not are_missing(alias):
-                tell(logger, logging.INFO, "Made the tables of djqueue in database %r", alias)
+                log_safely(logger, logging.INFO, "Made the tables of djqueue in database %r", alias)
 
 
 def _leave(code: int, at_once: bool = False) -> None:

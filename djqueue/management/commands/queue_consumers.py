@@ -31,11 +31,11 @@ SPARABLE = ("memory", "ran", "release", "version", "up")
 class Command(ActionCommand):
     help = """
         Shows the consumers of the queues: how busy each is, what it has run for the longest time, and when it was last
-        heard of. A consumer tells of itself every 5 seconds. After 15 seconds without a word it is "gone": it was
+        heard of. A consumer reports every 5 seconds. After 15 seconds without a word it is "gone": it was
         killed, or stands still. One that stopped by itself is not shown.
 
-        A consumer that is "quiet" claims nothing more, ends what it runs, and waits. One that is told to stop ends as
-        by SIGTERM: what manages its process may start another.
+        A consumer that is "quiet" claims nothing more, ends what it runs, and waits. One that is ordered to stop
+        ends as by SIGTERM: what manages its process may start another.
     """
     examples = """
         manage.py queue_consumers

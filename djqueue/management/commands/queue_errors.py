@@ -27,7 +27,7 @@ from djqueue.operations.failed import FailedMessage
 from djqueue.operations.filters import Filter
 from djqueue.operations.finding import AN_ID, find_one
 from djqueue.operations.messages import RUNNING
-from djqueue.operations.paging import Selection, selected
+from djqueue.operations.paging import Selection, selected, selected_records
 from djqueue.operations.reports import as_json
 from djqueue.wiring import queues as all_queues
 from djqueue.words import cut, duration, number, printable
@@ -41,7 +41,6 @@ MOST_QUERIES = 50
 
 class Command(MessagesCommand):
     states, noun, moment, actions = (FAILED,), "failed message", filters.FAILED, OF_FAILED
-    refusal = "The failed queue of {} cannot be looked into: its backend cannot 'inspect'."
     verbs = {
         "list": "the failed messages, a line for each",
         "summary": "how many there are, by command and exception",
@@ -52,8 +51,8 @@ class Command(MessagesCommand):
     }
     more = dict.fromkeys(OF_FAILED, WHICH) | {"rehearse": UNDONE}
     help = (
-        "Looks into the failed queues: messages whose command failed for good are kept there until they are retried or "
-        "deleted. Arguments are not decoded, but for 'show --arguments'."
+        "Shows and changes what is in the failed queues: messages whose command failed for good are kept there until "
+        "they are retried or deleted. Arguments are not decoded, but for 'show --arguments'."
     )
     examples = """
         manage.py queue_errors summary                  what fails most
@@ -96,7 +95,7 @@ class Command(MessagesCommand):
 
     def _summary(self, queues: list[BaseQueue], options: dict) -> None:
         asked = self.filter(options)
-        groups = failed.grouped(selected(Selection(queues, self.states, asked)))
+        groups = failed.grouped(selected_records(Selection(queues, self.states, asked)))
         self.write_report(groups, self._none(asked), without=("reason",), full_ids=options["full_ids"])
 
     def _none(self, asked: Filter) -> str:

@@ -37,7 +37,7 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         help = "of a message: whole, or a part if it has not ended; or the alias of a queue"
         parser.add_argument("ids", nargs="*", metavar="id", help=help)
-        help = "look only into this queue; may be repeated (default: all)"
+        help = "only in this queue; may be repeated (default: all)"
         parser.add_argument("-q", "--queue", action="append", dest="queues", metavar="ALIAS", help=help)
         parser.add_argument("--json", action="store_true", help="as JSON: a list of objects")
 
@@ -75,10 +75,10 @@ def _bound(queues: Sequence[BaseQueue]) -> str:
     """Says that there are more messages than are searched for a part of an id; "" if there are not."""
     stats, _ = of_each(queues, lambda queue: [queue.stats()])
     most = max((count or 0 for one in stats for count in (one.ready, one.delayed, one.leased, one.failed)), default=0)
-    if most <= paging.MOST_LOOKED_AT:
+    if most <= paging.MOST_CHECKED:
         return ""
-    seen = number(paging.MOST_LOOKED_AT)
-    return f". For a part of an id the first {seen} messages of each state are looked at: give the whole id"
+    seen = number(paging.MOST_CHECKED)
+    return f". For a part of an id the first {seen} messages of each state are checked: give the whole id"
 
 
 def _named(queues: list[BaseQueue], name: str) -> Explanation:

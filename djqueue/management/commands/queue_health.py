@@ -47,7 +47,7 @@ class Command(OperatorCommand):
         help = "percent of the attempts of the last minutes that failed or are retried, as in 5:20"
         add("--error-rate", type=_limit(_percent), help=help, **form)
         add("--consumers", type=int, default=1, metavar="N", help="how many are to serve each queue (default: 1)")
-        help = "for how long a consumer that is gone is told of (default: 1h)"
+        help = "for how long a consumer that is gone is reported (default: 1h)"
         add("--gone", type=span, default=GONE_LATELY, metavar="AGE", help=help)
         add("--json", action="store_true", help="an object with the status and a list of problems")
 

@@ -16,16 +16,12 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.history import bounds
 from djqueue.management.arguments import add_filters, argument, limit
 from djqueue.management.base import OperatorCommand
-from djqueue.operations.filters import ENQUEUED, is_named
+from djqueue.operations.filters import ENQUEUED
 from djqueue.operations.finding import AN_ID, LEAST_PART
-from djqueue.operations.history import EndedMessage, Row, ended_messages
-from djqueue.operations.paging import is_part
+from djqueue.operations.history import EndedMessage, HistoryFilter, Row, selected
 from djqueue.operations.queues import asking, chosen, with_feature
-from djqueue.running.history import STATUSES, read
+from djqueue.running.history import STATUSES
 from djqueue.words import parse_span
-
-LATE = 3600.0
-"""Seconds from its end until a message is settled, if its store was unreachable: records come in that order."""
 
 
 class Command(OperatorCommand):
@@ -54,10 +50,9 @@ class Command(OperatorCommand):
         add("--full-ids", action="store_true", help="whole ids, instead of their ends")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        refusal = "{} keeps no history: its backend cannot."
-        queues, others = with_feature(chosen(options["queues"]), "history", refusal, asked_for=bool(options["queues"]))
+        queues, others = with_feature(chosen(options["queues"]), "history", asked_for=bool(options["queues"]))
         if others:
-            self.stderr.write(f"Left out, as their backends keep no history: {others}.")
+            self.stderr.write(others)
         most = options["limit"]
         rows = merge(*(_selected(queue, options) for queue in queues), key=lambda row: -row.ended.ended)
         found = list(islice(rows, most + 1))
@@ -70,14 +65,12 @@ class Command(OperatorCommand):
 
 def _selected(queue: BaseQueue, options: dict[str, Any]) -> Iterator[Row]:
     """The selected records of a queue, newest first."""
+    given = {name: options[name] for name in ("command", "exception", "id") if options[name]}
+    since = options["since"]
     with asking(queue):
-        now, since = queue.now(), options["since"]
-        since = 0.0 if since is None else since.timestamp() if isinstance(since, datetime) else now - since
-        for row in _records(queue, options["id"], options["limit"] + 1):
-            if row.ended.ended >= since and _is_wanted(row, options):
-                yield row
-            elif 0 < row.ended.ended < since - LATE:
-                return
+        since = 0.0 if since is None else since.timestamp() if isinstance(since, datetime) else queue.now() - since
+        wanted = HistoryFilter(options["status"] or STATUSES, since=since, **given)
+        yield from selected(queue, wanted, options["limit"] + 1)
 
 
 def _nothing(id: str | None) -> str:
@@ -86,23 +79,6 @@ def _nothing(id: str | None) -> str:
     if id and len(id) < LEAST_PART:
         return f"No message has the id {id}; a part of an id has at least {LEAST_PART} characters."
     return "No message that has ended is remembered, or none matches."
-
-
-def _records(queue: BaseQueue, id: str | None, first: int) -> Iterator[Row]:
-    if id and (record := queue.history_of(id)) is not None:
-        yield Row(queue, id, read(record))
-        return
-    yield from ended_messages(queue, first)
-
-
-def _is_wanted(row: Row, options: dict[str, Any]) -> bool:
-    command, exception, part = options["command"], options["exception"], options["id"]
-    return (
-        row.ended.status in (options["status"] or STATUSES)
-        and (not command or is_named(row.ended.command, command))
-        and (not exception or is_named(row.ended.error, exception))
-        and (not part or row.id == part or (len(part) >= LEAST_PART and is_part(part, row.id)))
-    )
 
 
 @argument

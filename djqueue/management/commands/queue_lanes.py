@@ -6,7 +6,6 @@ import textwrap
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from itertools import islice
-from math import inf
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -18,9 +17,9 @@ from djqueue.management.tables import LONGEST_TEXT, report, width_of
 from djqueue.operations.acting import LANE
 from djqueue.operations.lanes import LaneRow, lanes_of
 from djqueue.operations.queues import chosen, of_each, with_feature
-from djqueue.operations.targets import NO_LANES, Target
-from djqueue.throttle import ThrottledQueue
-from djqueue.words import age, cut, printable
+from djqueue.operations.targets import Target
+from djqueue.operations.throttles import throttle_of
+from djqueue.words import cut, printable
 
 MOST_REASONS = 5
 """Reasons that are shown below a table that is too narrow for them."""
@@ -38,7 +37,7 @@ class Command(ActionCommand):
         The state of a lane is "ready" (its next message may run), "scheduled" (a throttle or a retry holds it, and the
         table says for how long), "queued" (it waits for its turn within the limit of the whole command), "busy" (as
         many of its messages run as may), "paused" (until --resume), or "empty" (nothing waits, but a throttle still
-        counts what ran). Of a queue with a THROTTLE, a line above the table says how that stands.
+        counts what ran). Of a queue with a THROTTLE, a line above the table says how full that is.
     """
     examples = """
         manage.py queue_lanes
@@ -68,13 +67,13 @@ class Command(ActionCommand):
             how = {"why": options["reason"] or "", "force": options["force"]}
             target = Target(name=name, queues=options["queues"] or [], **how)
             return self.act(action.verb, [(action, target)], options["interactive"])
-        queues, _ = with_feature(chosen(options["queues"]), "lanes", NO_LANES, asked_for=bool(options["queues"]))
+        queues, _ = with_feature(chosen(options["queues"]), "lanes", asked_for=bool(options["queues"]))
         return self._list(queues, options["limit"], options["json"])
 
     def _list(self, queues: list[BaseQueue], most: int, as_json: bool) -> None:
         found, failures = of_each(queues, lambda queue: islice(lanes_of(queue), most + 1))
         if not as_json:
-            throttled, more = of_each(queues, lambda queue: filter(None, [_throttle(queue)]))
+            throttled, more = of_each(queues, _throttles)
             failures = [*dict.fromkeys([*failures, *more])]
             for line in throttled:
                 self.stdout.write(line)
@@ -91,15 +90,10 @@ class Command(ActionCommand):
             raise CommandError("\n".join(failures))
 
 
-def _throttle(queue: BaseQueue) -> str:
-    """The state of the throttle of a queue, which also holds up messages that are in no lane; "" without one."""
-    if not isinstance(queue, ThrottledQueue):
-        return ""
-    grant = queue.store.shared.acquire(queue.rate_limit, 0)  # uses up nothing
-    opens = f", ready in {age(grant.retry_after)}" if grant.retry_after < inf else ""
-    now = f"{grant.reason}{opens}" if grant.reason else "ready"
-    said = "" if grant.window == queue.rate_limit.window else f" (its settings say {queue.rate_limit.window})"
-    return f"The throttle of {queue.alias!r}, {grant.window}{said}: {now}"
+def _throttles(queue: BaseQueue) -> list[str]:
+    """A line for the throttle of a queue, which also holds up messages that are in no lane."""
+    state = throttle_of(queue)
+    return [] if state is None else [f"The queue {queue.alias!r} is {state}."]
 
 
 def _cut_reasons(rows: list[LaneRow], shown: str, width: int | None) -> Iterator[str]:

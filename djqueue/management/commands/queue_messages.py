@@ -19,7 +19,6 @@ from djqueue.operations.reports import as_json
 
 class Command(MessagesCommand):
     states, noun, moment, actions = STATES, "message", ENQUEUED, OF_MESSAGES
-    refusal = "The messages of {} cannot be looked at: its backend cannot 'inspect'."
     verbs = {
         "list": "the messages, a line for each",
         "show": "one message with what went wrong at its attempts",
@@ -27,7 +26,7 @@ class Command(MessagesCommand):
     }
     more = dict.fromkeys(OF_MESSAGES, WHICH)
     help = (
-        "Looks at the messages that are ready, delayed, running or failed, and changes them. Arguments are not "
+        "Shows the messages that are ready, delayed, running or failed, and changes them. Arguments are not "
         "decoded, but for 'show --arguments'."
     )
     examples = """
@@ -51,7 +50,7 @@ class Command(MessagesCommand):
     def _list(self, queues: list[BaseQueue], options: dict) -> None:
         (found, failures), most = self.page(queues, options), options["limit"]
         none = "No message matches" if self.filter(options) or options["states"] else "There are no messages"
-        none += "." if self.has_seen_all else " among those that were looked at."
+        none += "." if self.has_seen_all else " among the messages that were checked."
         without = () if len(queues) > 1 else ("queue",)
         self.write_report(found[:most], "" if failures else none, without=without, full_ids=options["full_ids"])
         if len(found) > most:

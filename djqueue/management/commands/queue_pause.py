@@ -68,7 +68,7 @@ def add_what(parser: ArgumentParser) -> None:
     add("queues", nargs="*", metavar="queue", help="the alias of a queue")
     add("--command", metavar="NAME", help="this command: its full name")
     add("--schedule", metavar="NAME", help="this schedule: of a periodic command its full name")
-    add("--lane", metavar="NAME", help="this lane, as queue_lanes shows it; nothing else beside")
+    add("--lane", metavar="NAME", help="this lane, as queue_lanes shows it; nothing else with it")
     add("-q", "--queue", metavar="ALIAS", help="with one of these: only in this queue (default: all)")
 
 

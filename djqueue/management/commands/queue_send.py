@@ -57,8 +57,8 @@ class Command(OperatorCommand):
                 call = command.using(**changes) if changes else command
                 result = call.enqueue(**given) if isinstance(given, dict) else call.enqueue(*given)
             except (QueueError, TypeError, ValueError) as error:
-                told = "\n".join([str(error), *getattr(error, "__notes__", ())])
-                raise CommandError(told, returncode=2 if isinstance(error, WRONG_USAGE) else 1) from error
+                text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+                raise CommandError(text, returncode=2 if isinstance(error, WRONG_USAGE) else 1) from error
             self._tell(command.name, result, outcome)
 
     def _tell(self, name: str, result: Result, outcome: Outcome) -> None:

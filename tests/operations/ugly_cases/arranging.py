@@ -393,8 +393,8 @@ def beyond_the_bound(scene: Scene):
     scene.serve()
     commands.note.enqueue_many([()] * 30)
     scene.about(commands.report.enqueue(1).id)
-    scene.monkeypatch.setattr(paging, "MOST_LOOKED_AT", 20)
-    scene.monkeypatch.setattr(finding, "MOST_LOOKED_AT", 20)
+    scene.monkeypatch.setattr(paging, "MOST_CHECKED", 20)
+    scene.monkeypatch.setattr(finding, "MOST_CHECKED", 20)
     scene.monkeypatch.setattr(paging.page, "__defaults__", (None, paging.SIZE, 20))
 
 

@@ -173,9 +173,9 @@ CASES = [
         "The throttle of the whole queue is used up.",
         arranging.throttled_queue,
         {
-            "explain": ("The queue is throttled", "not: nothing stops it"),
-            "queues page": ("throttled",),
-            "lanes": ("The throttle of 'default'",),
+            "explain": ("The queue is throttled for", "not: nothing stops it"),
+            "queues page": ("throttled for", "not: not throttled"),
+            "lanes": ("The queue 'default' is throttled for",),
         },
     ),
     # ---- What runs, and who holds it
@@ -374,7 +374,7 @@ CASES = [
         arranging.schedule_that_never_ticked,
         {
             "schedules json": ('"last": null',),
-            "schedules": ("02:00 -",),
+            "schedules": ("02:00", " -"),
             "schedules page": ("nightly", "not: ago"),
         },
     ),
@@ -416,15 +416,15 @@ CASES = [
         },
     ),
     Case(
-        "It is behind more messages than are looked at.",
+        "It is behind more messages than are checked.",
         arranging.beyond_the_bound,
         {
             "queue_messages list --command report --look-at 20 --limit 10": (
-                "looked at",
+                "were checked",
                 "--after",
                 "not: no message matches.",
             ),
-            "explain part": ("looked at", "whole id"),
+            "explain part": ("are checked", "whole id"),
             "explain": ("Nothing stops it",),
         },
     ),
