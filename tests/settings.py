@@ -13,6 +13,8 @@ import django
 from tests.support import servers
 
 ENGINES = {"postgres": ("postgresql", "psycopg"), "mariadb": ("mysql", "MySQLdb")}
+OPTIONS = {"mariadb": {"ssl_disabled": True}}
+"""PyMySQL reads all certificates of the machine for each connection, which takes longer than a short test."""
 
 
 def sqlite(name: str) -> dict:
@@ -40,6 +42,7 @@ def server(kind: str) -> dict:
         "PASSWORD": unquote(url.password or ""),
         "HOST": host,
         "PORT": str(url.port or ""),
+        "OPTIONS": OPTIONS.get(kind, {}),
         "TEST": {"NAME": "test_djqueue", "DEPENDENCIES": []},
     }
 
