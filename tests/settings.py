@@ -12,6 +12,8 @@ import django
 from tests.support import servers
 
 DRIVERS = {"postgres": "psycopg", "mariadb": "MySQLdb"}
+OPTIONS = {"postgres": {}, "mariadb": {"ssl_disabled": True}}
+"""PyMySQL reads all certificates of the machine for each connection, which takes longer than a short test."""
 
 
 def sqlite(name: str) -> dict:
@@ -30,7 +32,8 @@ def sqlite(name: str) -> dict:
 
 
 def server(kind: str) -> dict:
-    return servers.database(kind, servers.address(kind)) | {"TEST": {"NAME": "test_djqueue", "DEPENDENCIES": []}}
+    test = {"NAME": "test_djqueue", "DEPENDENCIES": []}
+    return servers.database(kind, servers.address(kind)) | {"OPTIONS": OPTIONS[kind], "TEST": test}
 
 
 def available(kind: str) -> bool:

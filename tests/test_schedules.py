@@ -234,7 +234,7 @@ class TestRefused:
             (("one", report.using(run_after=NOON)), ValueError, "start= says when"),
             (("one", report.using(delay=lambda: 5)), ValueError, "delay is .* declare it on the command"),
             (("one", greet), TypeError, "greet: missing"),
-            (("one", report, (lambda: None,)), EncodeError, ""),
+            (("one", report, (lambda: None,)), EncodeError, "positional argument 1 .* cannot be encoded"),
             (("one", report, "Ann"), TypeError, "args= is 'Ann': give a list or tuple"),
             (("one", report, {"name": "Ann"}), TypeError, r"args= is \{'name': 'Ann'\}: give"),
             (("one", report, 7), TypeError, "args= is 7: give"),
