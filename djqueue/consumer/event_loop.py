@@ -261,8 +261,15 @@ class Descriptors:
     def guards(self) -> dict[str, Callable[..., Any]]:
         """What takes the place of methods of the loop."""
         public = "add_reader", "add_writer", "remove_reader", "remove_writer"
+        private = {
+            "_add_reader": self._add,
+            "_add_writer": self._add,
+            "_remove_reader": self._remove,
+            "_remove_writer": self._remove,
+            "_ensure_fd_no_transport": self._ensure_free,
+        }
         guards = {name: partial(self._change, getattr(self._loop, name)) for name in public}
-        return guards | {name: partial(self._add, getattr(self._loop, name)) for name in ("_add_reader", "_add_writer")}
+        return guards | {name: partial(guard, getattr(self._loop, name)) for name, guard in private.items()}
 
     def _change(self, change: Callable[..., Any], fd: Any, *args: Any) -> Any:
         """Add or remove, unless that takes from another message that runs, or from the loop, what it waits for."""
@@ -284,6 +291,29 @@ class Descriptors:
                     handle.cancel()
         self._files[number], self._owners[number] = file, jobs_of()
         return add(number, *args)
+
+    def _remove(self, remove: Callable[..., Any], number: Any) -> Any:
+        """Remove it, unless a transport asks for it whose socket was closed: its number is that of another file now."""
+        caller = sys._getframe(1).f_locals.get("self")
+        if isinstance(caller, asyncio.BaseTransport) and _has_lost(caller, number):
+            return False
+        return remove(number)
+
+    def _ensure_free(self, ensure: Callable[..., Any], fd: Any) -> Any:
+        """Refuse what a transport uses, but not for one whose socket was closed without it."""
+        number, transports = _number_of(fd), self._loop._transports
+        if (transport := transports.get(number)) is not None and _has_lost(transport, number):
+            del transports[number]
+        return ensure(number)
+
+
+def _has_lost(transport: Any, number: int) -> bool:
+    """Whether the socket or pipe of a transport was closed by other means than the transport."""
+    file = getattr(transport, "_sock", None) or getattr(transport, "_pipe", None)
+    try:
+        return file is not None and file.fileno() != number
+    except ValueError:
+        return True  # a pipe that is closed
 
 
 def _number_of(fd: Any) -> int:

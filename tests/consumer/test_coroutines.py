@@ -25,14 +25,14 @@ from tests.support.misdeeds import MISDEEDS, UNSEEN, wait_with_tasks
 
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
-within, most, seen = [], [], []
+within, most, seen, transports = [], [], [], []
 is_open = threading.Event()
 
 
 @pytest.fixture(autouse=True)
 def shut():
     is_open.clear()
-    for one in (within, most, seen):
+    for one in (within, most, seen, transports):
         one.clear()
     yield
     is_open.set()
@@ -400,11 +400,44 @@ async def receive():
 
 
 @queue_command(result_ttl=60)
+async def receive_what_is_sent_when_open():
+    pair = socket.socketpair()
+    for one in pair:
+        one.setblocking(False)
+
+    async def send(theirs):
+        while not is_open.is_set():
+            await asyncio.sleep(0.01)
+        theirs.send(b"x")
+
+    with pair[0] as ours, pair[1] as theirs:
+        seen.append(asyncio.create_task(send(theirs)))
+        return len(await asyncio.get_running_loop().sock_recv(ours, 1))
+
+
+@queue_command(result_ttl=60)
 async def close_sockets_that_have_readers():
     for ours, theirs in [socket.socketpair() for _ in range(5)]:
         asyncio.get_running_loop().add_reader(ours.fileno(), print)
         asyncio.get_running_loop().add_reader(theirs.fileno(), print)
         ours.close(), theirs.close()
+    return "closed"
+
+
+@queue_command(result_ttl=60)
+async def close_sockets_under_their_transports():
+    for ours, theirs in [socket.socketpair() for _ in range(5)]:
+        for one in (ours, theirs):
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(asyncio.Protocol, one)
+            transports.append(transport)
+        ours.close(), theirs.close()
+    return len(transports)
+
+
+@queue_command(result_ttl=60)
+async def close_transports():
+    for transport in transports:
+        transport.close()
     return "closed"
 
 
@@ -634,6 +667,16 @@ class TestMisdeeds:
         with serving(threads=1, coroutines=50) as consumer:
             assert close_sockets_that_have_readers().get(timeout=30) == "closed"
             handles = receive.enqueue_many([()] * 5)
+            assert [handle.get(timeout=10) for handle in handles] == [1] * 5
+            assert consumer.end() == 0
+
+    def test_a_transport_whose_socket_was_closed_costs_no_other_its_descriptor(self, queue):
+        with serving(threads=1, coroutines=50) as consumer:
+            assert close_sockets_under_their_transports().get(timeout=30) == 10
+            handles = receive_what_is_sent_when_open.enqueue_many([()] * 5)
+            eventually(lambda: len(seen) == 5)
+            assert close_transports().get(timeout=30) == "closed"
+            is_open.set()
             assert [handle.get(timeout=10) for handle in handles] == [1] * 5
             assert consumer.end() == 0
 
