@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 import sys
 import threading
@@ -25,14 +26,14 @@ from tests.support.misdeeds import MISDEEDS, UNSEEN, wait_with_tasks
 
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
-within, most, seen, transports = [], [], [], []
+within, most, seen, transports, descriptors = [], [], [], [], []
 is_open = threading.Event()
 
 
 @pytest.fixture(autouse=True)
 def shut():
     is_open.clear()
-    for one in (within, most, seen, transports):
+    for one in (within, most, seen, transports, descriptors):
         one.clear()
     yield
     is_open.set()
@@ -411,6 +412,7 @@ async def receive_what_is_sent_when_open():
         theirs.send(b"x")
 
     with pair[0] as ours, pair[1] as theirs:
+        descriptors.append(ours.fileno())
         seen.append(asyncio.create_task(send(theirs)))
         return len(await asyncio.get_running_loop().sock_recv(ours, 1))
 
@@ -439,6 +441,13 @@ async def close_transports():
     for transport in transports:
         transport.close()
     return "closed"
+
+
+@queue_command
+async def read_at_the_descriptors_of_others():
+    for number in descriptors:
+        file = os.fdopen(number, "rb", closefd=False)
+        transports.append(await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, file))
 
 
 @queue_command
@@ -537,6 +546,15 @@ class Unheard(asyncio.Future):
 
 @queue_command
 async def never_go_on():
+    await _never_go_on()
+
+
+@queue_command(batch=10)
+async def never_go_on_in_a_batch(calls):
+    await _never_go_on()
+
+
+async def _never_go_on():
     seen.append(current_message().attempt)
     future = Unheard()
     future.set_result(None)
@@ -591,9 +609,10 @@ class TestMisdeeds:
             [note] = errors_of(queue.failed.find(handle.id).entry.errors)
             assert note["reason"] == "ConnectionError: gone"
 
-    def test_what_never_goes_on_fails_in_the_end(self, queue, monkeypatch):
+    @pytest.mark.parametrize("command", [never_go_on, never_go_on_in_a_batch])
+    def test_what_never_goes_on_fails_in_the_end(self, queue, monkeypatch, command):
         monkeypatch.setattr(event_loop, "MOST_STARTS", 3)
-        handle = never_go_on()
+        handle = command()
         with serving(threads=1, coroutines=5) as consumer:
             eventually(lambda: queue.failed.find(handle.id))
             assert consumer.end() == 0
@@ -680,11 +699,14 @@ class TestMisdeeds:
             assert [handle.get(timeout=10) for handle in handles] == [1] * 5
             assert consumer.end() == 0
 
-    def test_no_command_takes_from_others_what_they_wait_for_at_a_descriptor(self, queue):
-        handles = receive.enqueue_many([()] * 5)
+    @pytest.mark.parametrize("misuse", [remove_the_readers_of_others, read_at_the_descriptors_of_others])
+    def test_no_command_takes_from_others_what_they_wait_for_at_a_descriptor(self, queue, misuse):
+        handles = receive_what_is_sent_when_open.enqueue_many([()] * 5)
         with serving(threads=1, coroutines=50) as consumer:
             eventually(lambda: len(seen) == 5)
-            guilty = remove_the_readers_of_others()
+            guilty = misuse()
+            eventually(lambda: queue.stats().failed == 1)
+            is_open.set()
             assert [handle.get(timeout=10) for handle in handles] == [1] * 5
             assert consumer.end() == 0
         assert "changed a file descriptor for which others wait" in queue.failed.find(guilty.id).entry.errors
