@@ -156,7 +156,7 @@ class Coroutines(Member):
     def stack_of(self, held: Held) -> StackSummary:
         """Where the coroutine of a message waits, the innermost frame last. From any thread."""
         task = self._task_of(held)
-        return StackSummary.extract(_frames_of(None if task is None else task.get_coro()))
+        return StackSummary.extract(_frames_of(None if task is None else asyncio.Task.get_coro(task)))
 
     def _task_of(self, held: Held) -> MessageTask | None:
         return next((task for task in self._shared.tasks() if _is_among(held, task.jobs)), None)
@@ -343,6 +343,8 @@ def _is_among(held: Held, jobs: Iterable[Job]) -> bool:
 def _give_up_for_thread(future: Future[Any], task: MessageTask, why: str) -> None:
     """Have the thread go on that waits for a task, which does not end."""
     if not future.done():
+        if task.may_repeat:
+            task.excuse(asyncio.CancelledError)
         future.set_exception(asyncio.CancelledError(why))
 
 

@@ -38,6 +38,10 @@ HANDLE = asyncio.Handle._run.__code__
 STEPS = {"TaskStepMethWrapper", "TaskWakeupMethWrapper", "builtin_function_or_method"}
 """The types of what a loop calls for the next step of a task."""
 FINALIZE = finalize.__call__.__code__
+READER, WRITER = 0, 1
+"""Where the selector of asyncio keeps the handles of a descriptor."""
+LED_TO = {"cr_await", "cr_frame", "gi_yieldfrom", "gi_frame", "ag_await", "ag_frame", "f_back"}
+"""The attributes by which coroutines, generators and frames lead to others."""
 GUARDED = {
     "stop": "it stopped the event loop of the consumer",
     "close": "it closed the event loop of the consumer",
@@ -76,9 +80,10 @@ class View:
     def __getattr__(self, name: str) -> Any:
         if name in ("close", "send", "throw", "clear"):
             raise self._refuse()
+        if name == "f_locals":
+            return {}  # by what they hold it could do the same
         value = getattr(self._shown, name)
-        is_led_to = name in ("cr_await", "cr_frame", "f_back") and value is not None
-        return View(value, self._refuse) if is_led_to else value
+        return View(value, self._refuse) if name in LED_TO and value is not None else value
 
 
 class LoopTask(asyncio.Task[Any]):
@@ -91,11 +96,16 @@ class LoopTask(asyncio.Task[Any]):
     def get_coro(self) -> Any:
         return self._shown(super().get_coro())
 
+    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
+        found = _context_of(context)
+        super().add_done_callback(fn, context=copy_context() if found is None else found)
+
     def remove_done_callback(self, fn: Any, /) -> int:
-        """A message takes away those alone that it has added."""
-        if by := answerable():
+        """A message takes away those alone that it has added, and code that serves no message none of a message."""
+        by = answerable()
+        if by or self.belongs_to() is not None:
             added: list[tuple[Any, Context]] = getattr(self, "_callbacks", None) or []
-            fn = _Equal(fn, [callback for callback, context in added if not _is_of(by, jobs_of(context))])
+            fn = _Equal(fn, [callback for callback, context in added if not by or not _are_same(by, jobs_of(context))])
         return super().remove_done_callback(fn)
 
     def set_name(self, value: object) -> None:
@@ -105,11 +115,11 @@ class LoopTask(asyncio.Task[Any]):
         return [self._shown(frame) for frame in super().get_stack(limit=limit)]
 
     def _shown(self, value: Any) -> Any:
-        """A coroutine or a frame as it is, or as another message may see it."""
+        """A coroutine or a frame as it is, or as anybody but its message may see it."""
         by, owner = answerable(), self.belongs_to()
-        if not by or owner is None or by[0] is owner.jobs[0]:
+        if owner is None or _are_same(by, owner.jobs):
             return value
-        return View(value, partial(owner.shared.accuse, by, "it used the coroutine of another message"))
+        return View(value, partial(owner.shared.refuse, by, "it used the coroutine of another message"))
 
 
 class MessageTask(LoopTask):
@@ -209,8 +219,16 @@ class MessageTask(LoopTask):
         return all(_interruptions_of(job.entry) < MOST_STARTS - 1 for job in self.jobs)
 
 
-def _is_of(by: Sequence[Job], jobs: Sequence[Job]) -> bool:
-    return bool(jobs) and jobs[0] is by[0]
+class UnownedFuture(asyncio.Future):
+    """What a finalizer makes: what is called when it is done runs for no message."""
+
+    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
+        super().add_done_callback(fn, context=Context() if context is None else context)
+
+
+def _are_same(some: Sequence[Job], others: Sequence[Job]) -> bool:
+    """Whether they are the same messages, or none both times."""
+    return some[0] is others[0] if some and others else not some and not others
 
 
 class _Equal:
@@ -261,19 +279,26 @@ class Descriptors:
     def guards(self) -> dict[str, Callable[..., Any]]:
         """What takes the place of methods of the loop."""
         public = "add_reader", "add_writer", "remove_reader", "remove_writer"
+        private: dict[str, Callable[..., Any]] = {
+            "_add_reader": partial(self._add, READER),
+            "_add_writer": partial(self._add, WRITER),
+            "_remove_reader": self._remove,
+            "_remove_writer": self._remove,
+            "_ensure_fd_no_transport": self._ensure_free,
+        }
         guards = {name: partial(self._change, getattr(self._loop, name)) for name in public}
-        return guards | {name: partial(self._add, getattr(self._loop, name)) for name in ("_add_reader", "_add_writer")}
+        return guards | {name: partial(guard, getattr(self._loop, name)) for name, guard in private.items()}
 
     def _change(self, change: Callable[..., Any], fd: Any, *args: Any) -> Any:
         """Add or remove, unless that takes from another message that runs, or from the loop, what it waits for."""
         by, number = answerable(), _number_of(fd)
-        if by and number in self._loop._selector.get_map() and _file_of(number) == self._files.get(number):
+        if number in self._loop._selector.get_map() and _file_of(number) == self._files.get(number):
             owner = self._owners.get(number, ())
-            if number in self._own or owner and owner[0] is not by[0] and self._shared.serves(owner):
-                raise self._shared.accuse(by, "it changed a file descriptor for which others wait")
+            if number in self._own or owner and not _are_same(by, owner) and self._shared.serves(owner):
+                raise self._shared.refuse(by, "it changed a file descriptor for which others wait")
         return change(number, *args)
 
-    def _add(self, add: Callable[..., Any], fd: Any, *args: Any) -> Any:
+    def _add(self, slot: int, add: Callable[..., Any], fd: Any, *args: Any) -> Any:
         """Add it, in the place of one for a file that was closed: the selector would go on waiting for that."""
         number, selector = _number_of(fd), self._loop._selector
         file, key = _file_of(number), selector.get_map().get(number)
@@ -282,8 +307,42 @@ class Descriptors:
             for handle in key.data:
                 if handle is not None:
                     handle.cancel()
-        self._files[number], self._owners[number] = file, jobs_of()
-        return add(number, *args)
+        elif key is not None:
+            self._ensure_not_taken(number, key.data[slot], args[0])
+        context = _context_of(None)
+        self._files[number], self._owners[number] = file, jobs_of(context)
+        return add(number, *args) if context is None else context.run(add, number, *args)
+
+    def _ensure_not_taken(self, number: int, handle: Any, callback: Any) -> None:
+        """Refuse to put a callback in the place of another message's, which asyncio does. A transport may be shared."""
+        owner = () if handle is None or handle.cancelled() else jobs_of(handle._context)
+        is_taken = owner and not _are_same(answerable(), owner) and self._shared.serves(owner)
+        if number in self._own or is_taken and not _is_of_same_transport(handle._callback, callback):
+            raise self._shared.refuse(answerable(), "it changed a file descriptor for which others wait")
+
+    def _remove(self, remove: Callable[..., Any], number: Any) -> Any:
+        """Remove it, unless a transport asks for what is not its own: its socket was closed, and the number is of
+        another one now."""
+        caller, key = sys._getframe(1).f_locals.get("self"), self._loop._selector.get_map().get(number)
+        if key is not None and isinstance(caller, asyncio.BaseTransport):
+            handles = [handle for handle in key.data if handle is not None]
+            if not any(getattr(handle._callback, "__self__", None) is caller for handle in handles):
+                return False
+        return remove(number)
+
+    def _ensure_free(self, ensure: Callable[..., Any], fd: Any) -> Any:
+        """Refuse what a transport uses, but not for one whose socket was closed without it."""
+        number, transports = _number_of(fd), self._loop._transports
+        if (transport := transports.get(number)) is not None:
+            file = _file_of(number)
+            if transport._sock is None or transport._sock.fileno() != number or self._files.get(number, file) != file:
+                del transports[number]
+        return ensure(number)
+
+
+def _is_of_same_transport(one: Any, other: Any) -> bool:
+    transport = getattr(one, "__self__", None)
+    return isinstance(transport, asyncio.BaseTransport) and getattr(other, "__self__", None) is transport
 
 
 def _number_of(fd: Any) -> int:
@@ -309,6 +368,7 @@ class SharedLoop:
         self._ending = self._serves = False
         self._broke = 0.0
         self._thread = 0
+        self._executor: Any = None
         self._factory = self._make_task
         self.loop.set_task_factory(self._factory)  # type: ignore[arg-type]
         self._set_handler = self.loop.set_exception_handler
@@ -316,6 +376,7 @@ class SharedLoop:
             "set_exception_handler": self._set_exception_handler,
             "call_soon": partial(_call_soon, self.loop.call_soon),
             "call_soon_threadsafe": partial(_call_soon, self.loop.call_soon_threadsafe),
+            "create_future": partial(_create_future, self.loop.create_future, self.loop),
         }
         for name, deed in GUARDED.items():
             guards[name] = partial(self._guard, getattr(self.loop, name), deed)
@@ -333,6 +394,7 @@ class SharedLoop:
     def run(self) -> None:
         """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
         asyncio.set_event_loop(self.loop)
+        self._executor = getattr(self.loop, "_default_executor", None)
         self._thread, self._serves = threading.get_ident(), True
         try:
             while not self._ending:
@@ -399,6 +461,15 @@ class SharedLoop:
             self.loop.call_soon_threadsafe(task.punish, context=Context())
         return error
 
+    def refuse(self, jobs: Sequence[Job], deed: str) -> EventLoopMisused:
+        """The error for what is not done, which fails the messages that tried it, if it was a message. From any
+        thread."""
+        if jobs:
+            return self.accuse(jobs, deed)
+        text = "Who serves no message, or a finalizer, is refused what would have harmed async commands: %s"
+        log_safely(logger, logging.ERROR, text, deed)
+        return EventLoopMisused(f"{deed}: it serves no message")
+
     def _run_once(self) -> None:
         """One turn of the loop. A command cannot run it from within, nor leave another loop running."""
         if jobs := jobs_of():
@@ -417,9 +488,9 @@ class SharedLoop:
         if loop._task_factory is not self._factory:
             loop._task_factory = self._factory
             self._excuse_all("replaced the task factory of the event loop")
-        if loop._executor_shutdown_called:
-            loop._executor_shutdown_called = False
-            self._excuse_all("shut down the default executor of the event loop")
+        if loop._executor_shutdown_called or loop._default_executor is not self._executor:
+            loop._executor_shutdown_called, loop._default_executor = False, self._executor
+            self._excuse_all("shut down or replaced the default executor of the event loop")
         if (task := asyncio.current_task(loop)) is not None:
             asyncio._leave_task(loop, task)  # type: ignore[attr-defined]
             self._excuse_all("had another task run in this thread")
@@ -450,6 +521,8 @@ class SharedLoop:
 
     def _go_on_after(self, error: BaseException) -> None:
         handle = _handle_in(frame for frame, _ in traceback.walk_tb(error.__traceback__))
+        if handle is not None:
+            handle.cancel()  # a reader of a file would be called, and break it off, again and again
         if handle is not None and (jobs := jobs_of(handle._context)):
             deed = f"a task or callback that it started raised {_named(error)} and broke off the event loop"
             self.accuse(jobs, deed, error)
@@ -461,12 +534,8 @@ class SharedLoop:
         log_safely(logger, logging.ERROR, "The event loop of async commands broke off; it goes on", exc_info=error)
 
     def _guard(self, method: Callable[..., Any], deed: str, *args: Any, **kwargs: Any) -> Any:
-        if jobs := answerable():
-            raise self.accuse(jobs, deed)
-        if not self._ending:
-            text = "Who serves no message, or a finalizer, is refused what would have harmed all async commands: %s"
-            log_safely(logger, logging.ERROR, text, deed)
-            raise EventLoopMisused(f"{deed}: it serves no message")
+        if (jobs := answerable()) or not self._ending:
+            raise self.refuse(jobs, deed)
         return method(*args, **kwargs)
 
     def _set_exception_handler(self, handler: Callable[..., Any] | None) -> None:
@@ -500,6 +569,10 @@ def _waits_for_nothing(task: Any) -> bool:
 
 def _call_soon(call_soon: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
     return call_soon(*args, context=_context_of(context))
+
+
+def _create_future(create_future: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> Any:
+    return create_future() if _context_of(None) is None else UnownedFuture(loop=loop)
 
 
 def _context_of(given: Context | None) -> Context | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import socket
 import sys
 import threading
@@ -25,14 +26,14 @@ from tests.support.misdeeds import MISDEEDS, UNSEEN, wait_with_tasks
 
 MEMORY = pytest.mark.backends("memory")
 SOME = pytest.mark.backends("memory", "sqlite", "redis")
-waiting, most_waiting, seen = [], [], []
+waiting, most_waiting, seen, transports, descriptors = [], [], [], [], []
 release = threading.Event()
 
 
 @pytest.fixture(autouse=True)
 def _reset():
     release.clear()
-    for one in (waiting, most_waiting, seen):
+    for one in (waiting, most_waiting, seen, transports, descriptors):
         one.clear()
     yield
     release.set()
@@ -400,12 +401,53 @@ async def receive():
 
 
 @queue_command(result_ttl=60)
+async def receive_what_is_sent_on_release():
+    pair = socket.socketpair()
+    for one in pair:
+        one.setblocking(False)
+
+    async def send(theirs):
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+        theirs.send(b"x")
+
+    with pair[0] as ours, pair[1] as theirs:
+        descriptors.append(ours.fileno())
+        seen.append(asyncio.create_task(send(theirs)))
+        return len(await asyncio.get_running_loop().sock_recv(ours, 1))
+
+
+@queue_command(result_ttl=60)
 async def close_sockets_that_have_readers():
     for ours, theirs in [socket.socketpair() for _ in range(5)]:
         asyncio.get_running_loop().add_reader(ours.fileno(), print)
         asyncio.get_running_loop().add_reader(theirs.fileno(), print)
         ours.close(), theirs.close()
     return "closed"
+
+
+@queue_command(result_ttl=60)
+async def close_sockets_under_their_transports():
+    for ours, theirs in [socket.socketpair() for _ in range(5)]:
+        for one in (ours, theirs):
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(asyncio.Protocol, one)
+            transports.append(transport)
+        ours.close(), theirs.close()
+    return len(transports)
+
+
+@queue_command(result_ttl=60)
+async def close_transports():
+    for transport in transports:
+        transport.close()
+    return "closed"
+
+
+@queue_command
+async def read_at_the_descriptors_of_others():
+    for number in descriptors:
+        file = os.fdopen(number, "rb", closefd=False)
+        transports.append(await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, file))
 
 
 @queue_command
@@ -504,6 +546,15 @@ class Unheard(asyncio.Future):
 
 @queue_command
 async def never_go_on():
+    await _never_go_on()
+
+
+@queue_command(batch=10)
+async def never_go_on_in_a_batch(calls):
+    await _never_go_on()
+
+
+async def _never_go_on():
     seen.append(current_message().attempt)
     future = Unheard()
     future.set_result(None)
@@ -558,9 +609,10 @@ class TestMisdeeds:
             [note] = errors_of(queue.failed.find(handle.id).entry.errors)
             assert note["reason"] == "ConnectionError: gone"
 
-    def test_what_never_goes_on_fails_in_the_end(self, queue, monkeypatch):
+    @pytest.mark.parametrize("command", [never_go_on, never_go_on_in_a_batch])
+    def test_what_never_goes_on_fails_in_the_end(self, queue, monkeypatch, command):
         monkeypatch.setattr(event_loop, "MOST_STARTS", 3)
-        handle = never_go_on()
+        handle = command()
         with serving(threads=1, coroutines=5) as consumer:
             eventually(lambda: queue.failed.find(handle.id))
             assert consumer.end() == 0
@@ -637,11 +689,24 @@ class TestMisdeeds:
             assert [handle.get(timeout=10) for handle in handles] == [1] * 5
             assert consumer.end() == 0
 
-    def test_no_command_takes_from_others_what_they_wait_for_at_a_descriptor(self, queue):
-        handles = receive.enqueue_many([()] * 5)
+    def test_a_transport_whose_socket_was_closed_costs_no_other_its_descriptor(self, queue):
+        with serving(threads=1, coroutines=50) as consumer:
+            assert close_sockets_under_their_transports().get(timeout=30) == 10
+            handles = receive_what_is_sent_on_release.enqueue_many([()] * 5)
+            eventually(lambda: len(seen) == 5)
+            assert close_transports().get(timeout=30) == "closed"
+            release.set()
+            assert [handle.get(timeout=10) for handle in handles] == [1] * 5
+            assert consumer.end() == 0
+
+    @pytest.mark.parametrize("misuse", [remove_the_readers_of_others, read_at_the_descriptors_of_others])
+    def test_no_command_takes_from_others_what_they_wait_for_at_a_descriptor(self, queue, misuse):
+        handles = receive_what_is_sent_on_release.enqueue_many([()] * 5)
         with serving(threads=1, coroutines=50) as consumer:
             eventually(lambda: len(seen) == 5)
-            guilty = remove_the_readers_of_others()
+            guilty = misuse()
+            eventually(lambda: queue.stats().failed == 1)
+            release.set()
             assert [handle.get(timeout=10) for handle in handles] == [1] * 5
             assert consumer.end() == 0
         assert "changed a file descriptor for which others wait" in queue.failed.find(guilty.id).entry.errors

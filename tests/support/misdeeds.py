@@ -3,10 +3,12 @@
 import asyncio
 import contextvars
 import gc
+import socket
 import sys
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from unittest import mock
@@ -74,6 +76,16 @@ async def exit_in_call_later():
 @misdeed("EventLoopMisused", "SystemExit", "task or callback that it started")
 async def exit_in_a_done_callback():
     asyncio.create_task(asyncio.sleep(0)).add_done_callback(sys.exit)
+    await asyncio.sleep(60)
+
+
+@misdeed("EventLoopMisused", "SystemExit: 5", "task or callback that it started")
+async def exit_in_readers_again_and_again():
+    for _ in range(20):
+        pair = socket.socketpair()
+        kept.append(pair)
+        pair[1].send(b"x")
+        loop().add_reader(pair[0].fileno(), sys.exit, 5)
     await asyncio.sleep(60)
 
 
@@ -315,6 +327,25 @@ async def cancel_the_futures_of_others():
             future.cancel()
 
 
+async def cancel_what_the_frames_of_others_hold():
+    await asyncio.sleep(0.1)
+    for task in strangers():
+        coroutine = task.get_coro()
+        while coroutine is not None:
+            frame = getattr(coroutine, "cr_frame", None)
+            for held in [] if frame is None else frame.f_locals.values():
+                if asyncio.isfuture(held) and not isinstance(held, asyncio.Task):
+                    held.cancel()
+            coroutine = getattr(coroutine, "cr_await", None)
+
+
+async def replace_the_default_executor():
+    other = ThreadPoolExecutor(1)
+    asyncio.BaseEventLoop.set_default_executor(loop(), other)
+    other.shutdown()
+    await asyncio.sleep(0.1)
+
+
 async def leave_a_task_that_does_not_end():
     async def go_on():
         while True:
@@ -381,6 +412,40 @@ async def leave_finalizers():
     handed_on.append("garbage")
 
 
+async def leave_finalizers_that_act_on_all_tasks():
+    its_own = loop()
+
+    def each(act):
+        for task in asyncio.all_tasks(its_own):
+            with suppress(EventLoopMisused):
+                act(task)
+
+    def exit_when_it_is_done(future):
+        future.add_done_callback(lambda future: sys.exit(3))
+        return future
+
+    def exit_when_it_can_be_read():
+        pair = socket.socketpair()
+        kept.append(pair)
+        pair[1].send(b"x")
+        its_own.add_reader(pair[0].fileno(), sys.exit, 3)
+
+    def remove_all_readers():
+        for number in range(3, 100):
+            with suppress(EventLoopMisused):
+                its_own.remove_reader(number)
+
+    Finalized(lambda: exit_when_it_is_done(its_own.create_future()).set_result(1))
+    Finalized(lambda: exit_when_it_is_done(its_own.run_in_executor(None, int)))
+    Finalized(exit_when_it_can_be_read)
+    Finalized(remove_all_readers)
+    Finalized(lambda: each(exit_when_it_is_done))
+    Finalized(lambda: each(lambda task: task.remove_done_callback(mock.ANY)))
+    Finalized(lambda: each(lambda task: task.get_coro().close()))
+    Finalized(lambda: each(lambda task: [frame.clear() for frame in task.get_stack()]))
+    handed_on.append("garbage")
+
+
 async def leave_generators():
     async def numbers(do):
         try:
@@ -423,7 +488,10 @@ UNSEEN = {
         cancel_the_futures_of_others,
         replace_the_task_factory_unseen,
         leave_another_task_entered,
+        cancel_what_the_frames_of_others_hold,
+        replace_the_default_executor,
         leave_finalizers,
+        leave_finalizers_that_act_on_all_tasks,
         leave_generators,
         have_others_handled_by_what_stops_the_loop,
         remove_the_callbacks_of_others,
@@ -442,7 +510,7 @@ async def wait_with_tasks(seconds: float) -> int:
             handed_on.clear()
             asyncio.get_running_loop().create_future().set_exception(OSError("nobody asks for it"))
             gc.collect()
-        await asyncio.sleep(0.001)
+        await asyncio.to_thread(int)
     return sum(task.result() for task in tasks)
 
 
