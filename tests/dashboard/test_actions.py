@@ -92,20 +92,20 @@ def test_each_action_on_messages(queue, superuser):
     assert done == [("superuser", 1)] * len(acts)
 
 
-def test_the_buttons_of_a_message_act_on_it(queue, boss):
+def test_the_buttons_of_a_message_act_on_it(queue, superuser):
     lost, others = failed(1), [failed(3), failed(5)]
-    buttons = buttons_in(boss.get(f"{ROOT}message/", {"id": lost}).content.decode())
+    buttons = buttons_in(superuser.get(f"{ROOT}message/", {"id": lost}).content.decode())
     assert {*buttons} == {"requeue", "remove", "send-copy"}
-    boss.post(ACT, buttons["requeue"])
-    assert told(boss) == "1 message requeued."
+    superuser.post(ACT, buttons["requeue"])
+    assert messages_shown(superuser) == "1 message requeued."
     assert [state_of(id) for id in (lost, *others)] == [READY, "failed", "failed"]
 
 
-def test_the_buttons_of_a_group_act_on_all_of_it(queue, boss):
+def test_the_buttons_of_a_group_act_on_all_of_it(queue, superuser):
     ids = [failed(1), failed(3)]
-    buttons = buttons_in(boss.get(f"{ROOT}failed/").content.decode())
+    buttons = buttons_in(superuser.get(f"{ROOT}failed/").content.decode())
     assert {*buttons} == {"requeue", "remove"}
-    assert post(boss, **{**buttons["requeue"], "next": f"{ROOT}queues/"}) == "2 messages requeued."
+    assert post(superuser, **{**buttons["requeue"], "next": f"{ROOT}queues/"}) == "2 messages requeued."
     assert [state_of(id) for id in ids] == [READY] * 2
 
 
