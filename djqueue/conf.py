@@ -246,7 +246,7 @@ def variable_of(name: str) -> str | None:
 
 
 def forget(**kwargs: Any) -> None:
-    """Read settings and environment variables anew."""
+    """Read settings and environment variables again."""
     _unsaid.clear()
 
 

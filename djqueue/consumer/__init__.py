@@ -313,7 +313,7 @@ class _Question(threading.Thread):
                 self._asked = queue
                 self._ask(queue)
         except Exception as error:
-            if not isinstance(error, StoreError):  # which says why, and the mend
+            if not isinstance(error, StoreError):  # which says why, and the fix
                 with suppress(Exception):  # this asks the store, which may be out of reach
                     self._reasons = self._asked.check()
             self.error = error

@@ -1,4 +1,4 @@
-"""Django's database connections in a consumer: mended around its commands, and left by the children that these fork."""
+"""Django's database connections in a consumer: checked around commands, and left by the children that these fork."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _left: list[Any] = []
 
 
 def follow_connections() -> None:
-    """Know, from now on, which connections are open, so that they are mended, and are left by forked children.
+    """Know, from now on, which connections are open, so that they are checked, and are left by forked children.
 
     Calling it again changes nothing.
     """
@@ -54,7 +54,7 @@ def _note(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 # ---- Around commands
 
 
-def mend_connections() -> None:
+def check_connections() -> None:
     """Close connections of this thread that are broken or too old, around commands, as Django does around requests.
 
     A connection that a command left in an open transaction is closed too.

@@ -209,7 +209,7 @@ STALE = 1.0  # seconds after which a message that no worker began goes back to t
 SUSPECT_PATIENCE = 10.0  # most seconds that a suspect waits for running messages, or these for the end of one to settle
 LONGEST_UNSETTLED = 0.05  # seconds for which what is done may wait for the next claim
 PRESENTLY = 0.01  # seconds: an entry that can be claimed within this time is there, but another process is claiming it
-UNANSWERED = 1.0  # seconds: if a claim takes longer to fail, its server is away, and so are the server's other queues
+UNANSWERED = 1.0  # seconds: if a claim takes longer to fail, its server is unreachable, as are its other queues
 PRECISELY = 1.0  # seconds by which the moment that is awaited must change to be logged again
 UNSETTLED = 500  # verdicts waiting for the store above which nothing more is claimed: a kill would repeat them
 
@@ -463,7 +463,7 @@ class Fetcher(Loop):
         return parts.settlers.of(queue).exchange(completed, limit, lease, parts.owner, ahead)
 
     def _pass_over(self, failed: list[tuple[BaseQueue, Exception]], claims: list[Claimed]) -> None:
-        """A queue that fails delays no other; if no queue answers, the store is away, which is reported once."""
+        """A queue that fails delays no other; if no queue answers, the store is unreachable, which is reported once."""
         for queue, error in failed:
             self._had_its_turn(queue)
             if claims and not is_for_want(error):

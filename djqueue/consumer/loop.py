@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 L = TypeVar("L", bound="Loop")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is away
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is unreachable
 PATIENCE = 1.0  # seconds after which it will not pass by itself
 HANGS = 60.0  # seconds: a step of a thread that takes longer will not end
 ROOM = 2 << 20  # bytes: more than the interpreter asks for at a time
@@ -247,7 +247,7 @@ class FailureBackoff:
 
 
 class Loop(Member):
-    """Calls :meth:`tick` until it is stopped. While a store is away it keeps trying."""
+    """Calls :meth:`tick` until it is stopped. While a store is unreachable it keeps trying."""
 
     longest_pause: float = LONGEST_PAUSE
     """The most seconds between two tries while a tick fails."""

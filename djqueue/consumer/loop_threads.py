@@ -20,7 +20,7 @@ from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.db import connections
 
 from djqueue import conf
-from djqueue.consumer.database_connections import mend_connections
+from djqueue.consumer.database_connections import check_connections
 from djqueue.consumer.loop import FIRST_PAUSE, Member, Starvation
 from djqueue.running.context import WAITS_FOR_ITSELF, Control
 from djqueue.utils import log_safely, seconds
@@ -304,7 +304,7 @@ class Loan(Executor):
         if self._is_for_one or self.thread is None:
             return None
         self.is_over = True
-        call = Call(self, mend_connections)
+        call = Call(self, check_connections)
         self.thread.give(call)
         return call.future
 
@@ -332,7 +332,7 @@ class Loan(Executor):
         if self.thread is None:
             return
         if not self.thread.is_busy:
-            self.submit(mend_connections)  # then it goes back
+            self.submit(check_connections)  # then it goes back
             return
         thread, self.thread = self.thread, None
         self._note(False)
@@ -395,7 +395,7 @@ class CallThread(Member):
         while (call := self._calls.get()) is not None:
             loan = call.run()
             if loan is not None:
-                mend_connections()
+                check_connections()
             self.ended += 1
             if loan is not None:
                 with suppress(RuntimeError):  # the loop is closed

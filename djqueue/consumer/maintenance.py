@@ -220,7 +220,7 @@ class Reaper(Loop):
                 count = queue.failed.trim(most, age, PRUNE_BATCH)
                 dropped, more = dropped + count, count >= PRUNE_BATCH
                 self.move()
-        finally:  # the dropped entries are reported even if the store is away by now
+        finally:  # the dropped entries are reported even if the store is unreachable by now
             if dropped:
                 text = "%s: %d entries left the failed queue, beyond QUEUE_MAX_ERRORS or QUEUE_MAX_ERROR_AGE"
                 log_safely(logger, logging.WARNING, text, queue.alias, dropped, extra={"queue": queue.alias})

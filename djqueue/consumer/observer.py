@@ -24,7 +24,7 @@ LONG = 10.0  # seconds from which on a report says where a run, or a step of a t
 MOST_RUNS = 50
 """Runs that are told of at most, the longest first."""
 MOST_PLACES = 20
-"""Runs whose place in the code is told at most: it is looked up anew for each report."""
+"""Runs whose place in the code is told at most: it is looked up again for each report."""
 MOST_FRAMES = 8
 
 

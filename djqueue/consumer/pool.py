@@ -18,7 +18,7 @@ from django.db import connections
 
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.coroutines import Coroutines
-from djqueue.consumer.database_connections import mend_connections
+from djqueue.consumer.database_connections import check_connections
 from djqueue.consumer.in_flight import Held, reported
 from djqueue.consumer.loop import Member, NoEventLoop, at_limits, is_for_want
 from djqueue.messages.failures import kind_of, release
@@ -31,7 +31,7 @@ from djqueue.utils import clock, log_safely
 logger = logging.getLogger(__name__)
 
 LOOK = 0.1  # seconds between two looks whether the process is still at its limits
-MENDED = 1.0  # seconds for which a connection that was mended after a command needs no mending before the next one
+CHECKED = 1.0  # seconds for which a connection that was checked after a command needs no check before the next one
 MOST_TRIES = 10
 """Starts after which a message that cannot even be run goes to the failed queue."""
 LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
@@ -117,8 +117,8 @@ class Worker(Member):
         """The shard for which it has mail."""
         self._pool = pool
         self._runner: asyncio.Runner | None = None
-        self._mended = -inf
-        """When the latest command began after which connections were mended."""
+        self._checked = -inf
+        """When the latest command began after which connections were checked."""
         self.finished = 0
 
     def duty(self) -> None:
@@ -139,7 +139,7 @@ class Worker(Member):
         """Stop the handler, and keep none."""
         if self.slot.shard is not None:
             self.slot.release()
-            mend_connections()
+            check_connections()
 
     def _serve(self, unit: list[Held]) -> bool:
         """Run a unit, finishing each message as it ends; False if this thread was left behind meanwhile."""
@@ -191,8 +191,8 @@ class Worker(Member):
         for held in batch:
             if held.lapsed(now):
                 return self._execute_before(held, batch, now)
-        if now - self._mended > MENDED:
-            mend_connections()
+        if now - self._checked > CHECKED:
+            check_connections()
         first, controls = batch[0], [self._pool.control(held) for held in batch]
         try:
             if first.suspect and len(batch) == 1 and (verdict := self._isolated(first, controls[0])) is not None:
@@ -201,8 +201,8 @@ class Worker(Member):
         except BaseException as error:  # not of the command: execute_batch() judges those
             return _not_run(batch, error)
         finally:
-            mend_connections()
-            self._mended = now
+            check_connections()
+            self._checked = now
             if self.slot.shard != self.assigned:
                 self._pool.keep(self)
         for verdict in verdicts:
@@ -239,7 +239,7 @@ class Worker(Member):
         except BaseException as error:  # not of the command: begin() judges those
             return _not_run([held], error)[0]
         finally:
-            mend_connections()
+            check_connections()
 
     def _execute_before(self, lapsed: Held, batch: Sequence[Held], now: float) -> list[Verdict]:
         """Run the messages before one whose lease may have run out; behind it nothing must begin."""

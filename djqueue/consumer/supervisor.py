@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 PATIENCE = 5
 """How many times max_lost starts may be lost with the whole consumer, if lost messages run in their own processes."""
 ON_ITS_WAY = 1.0  # most seconds between the pool and a worker
-LAST_WORDS = 2.0  # seconds to settle the last verdicts at the end; if the store is away the leases run out
+LAST_WORDS = 2.0  # seconds to settle the last verdicts at the end; if the store is unreachable the leases run out
 
 
 class Served(Protocol):

@@ -93,7 +93,7 @@ class Envelope:
     body: bytes = field(repr=False)
 
     def arguments(self) -> Arguments:
-        """Return (args, kwargs), decoded anew at each call, so that no run sees what an earlier one changed.
+        """Return (args, kwargs), decoded again at each call, so that no run sees what an earlier one changed.
 
         Model references are read from the database here. Raises InvalidMessage, with what went wrong as its cause.
         Errors of the database itself are not the message's fault, and are raised as they are.

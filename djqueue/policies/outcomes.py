@@ -135,7 +135,7 @@ def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:
     if verdict.lost:
         changes["lost"] = entry.lost + verdict.lost
     if verdict.outcome is Outcome.PAUSED:
-        changes |= {"failures": 0, "lost": 0}  # an operator who resumes its lane means it to begin anew
+        changes |= {"failures": 0, "lost": 0}  # an operator who resumes its lane means it to begin again
     if verdict.outcome is Outcome.RETURNED and verdict.delay:
         changes["errors"] = with_put_off(entry.errors, entry.attempts - 1)
     is_new = verdict.outcome is Outcome.POSTPONED and _noted_at(entry, verdict.reason) is None

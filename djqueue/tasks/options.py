@@ -197,7 +197,7 @@ IMPORTED: dict[str, Callable[[Any, str], Any]] = {
 
 
 _read: dict[str, tuple[Any, SharedOptions]] = {}
-"""By the alias of the backend: Django makes a backend anew in each context, such as that of a message."""
+"""By the alias of the backend: Django makes a new backend in each context, such as that of a message."""
 
 
 def shared_options(alias: str, given: Any) -> SharedOptions:

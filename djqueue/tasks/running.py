@@ -123,7 +123,7 @@ def _of_job(job: Job, call: Arguments | None = None) -> tuple[TaskResult, type]:
 
 
 def _sender(backend: str) -> type:
-    """The class of a backend. Django would make the backend anew in the context of each message."""
+    """The class of a backend. Django would make a new backend in the context of each message."""
     params = task_backends.settings.get(backend)
     return BaseTaskBackend if params is None else _class(params["BACKEND"])  # the sender may have had other settings
 

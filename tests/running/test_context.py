@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.utils import timezone, translation
 
 from djqueue import current_message
-from djqueue.consumer.database_connections import follow_connections, mend_connections
+from djqueue.consumer.database_connections import check_connections, follow_connections
 from djqueue.decorators import queue_command
 from djqueue.policies.outcomes import Outcome
 from djqueue.running.executor import execute
@@ -125,11 +125,11 @@ def known_connections():
 def test_a_transaction_that_was_begun_by_hand_does_not_keep_its_locks(queue, monkeypatch):
     used = connections[queue.database]
     used.cursor().execute("BEGIN")
-    mend_connections()
+    check_connections()
     assert used.connection is None
     used.cursor().execute("SELECT 1")
     monkeypatch.setattr(used, "close_at", None)
-    mend_connections()
+    check_connections()
     assert used.connection is not None
 
 
@@ -157,10 +157,10 @@ class TestConnections:
     def test_a_connection_that_is_too_old_is_closed(self, queue, monkeypatch):
         connection.ensure_connection()
         monkeypatch.setattr(connection, "close_at", None)
-        mend_connections()
+        check_connections()
         assert connection.connection is not None
         connection.close_at = 0
-        mend_connections()
+        check_connections()
         assert connection.connection is None
 
     def test_what_the_database_raises_while_arguments_are_read_says_nothing_of_the_message(self, queue, monkeypatch):

@@ -315,7 +315,7 @@ class LaneTransaction:
         return self.hold(self.sql.hold_first(state, limit, due))
 
     def hold_parents(self, wait: bool) -> None:
-        """Hold the parents of held lanes, made anew if they were forgotten. A lane whose parent is locked is let go."""
+        """Hold the parents of held lanes, made if they were forgotten. A lane whose parent is locked is let go."""
         inner = [one for one in self.held.values() if one.lane.gate.parent]
         self._hold_all({one.lane.gate.parent for one in inner}, wait)
         lacking = {one.lane.gate.parent: one.lane.gate for one in inner if one.lane.gate.parent not in self.held}

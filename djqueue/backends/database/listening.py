@@ -263,7 +263,7 @@ class Listener:
                 self._unused += 1
 
     def _failed(self, error: Exception, began: float) -> None:
-        """The first break of a connection that worked is mended at once, any other one after a pause."""
+        """The first break of a connection that worked is repaired at once, any other one after a pause."""
         if time.monotonic() - began > 1:
             return
         self._failures += 1

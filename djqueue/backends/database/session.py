@@ -91,13 +91,13 @@ def leave_replaced(connection: Any) -> None:
     if opened is None or file == opened.file:
         _note(connection, file)
         return
-    text = "The file of the database %r was replaced; this connection is opened anew"
+    text = "The file of the database %r was replaced; this connection is opened again"
     log_safely(logger, logging.WARNING, text, connection.alias)
     is_joined = joined(connection)
     connection.close()  # of a transaction: it is rolled back, and closed at its end
     if is_joined:
         raise OperationalError(
-            f"The file of the database {connection.alias!r} was replaced: begin the transaction anew"
+            f"The file of the database {connection.alias!r} was replaced: begin the transaction again"
         )
 
 
@@ -216,8 +216,8 @@ def in_our_words(connection: Any, error: DatabaseError | InterfaceError) -> Stor
         return None
     if connection.connection is None and isinstance(error, OperationalError):
         why = str(error).strip().partition("\n")[0].rstrip(".")
-        mend = "Correct NAME" if connection.vendor == "sqlite" else "Start its server, or correct it"
-        text = f"The database {alias!r} cannot be reached: {why}. {mend} in DATABASES."
+        fix = "Correct NAME" if connection.vendor == "sqlite" else "Start its server, or correct it"
+        text = f"The database {alias!r} cannot be reached: {why}. {fix} in DATABASES."
         return DatabaseUnreachable(text)
     is_missing = str(error).startswith("no such table") or not NO_SUCH_TABLE.isdisjoint(codes(error))
     if not is_missing or not re.search(r"\bdjqueue_[a-z]+\b(?!\.)", str(error)):

@@ -56,7 +56,7 @@ class Item:
     def key(self) -> tuple:
         return (self.rank, self.place, self.seq) if self.state == READY else (self.at, self.seq)
 
-    def anew(self, seq: int, now: float) -> Item:
+    def requeued(self, seq: int, now: float) -> Item:
         """A copy of the item, placed behind all others."""
         self.place, self.seq = now, seq
         return self

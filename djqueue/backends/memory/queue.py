@@ -190,7 +190,7 @@ class MemoryQueue(LeasedQueue):
                 self._give_up(item, lease.entry)
                 self._take_out(item)
                 self._let_go(item, now)
-                self.failed._take_in(item.anew(next(self._arrivals), now))
+                self.failed._take_in(item.requeued(next(self._arrivals), now))
                 ours.append(lease)
             self._with_facts(ours, leases, facts)
             self._with_history(ours, leases, history)
@@ -457,7 +457,7 @@ class MemoryQueue(LeasedQueue):
             for item in moved:
                 self.failed._take_out(item)
                 item.entry = replace(item.entry, attempts=0, failures=0, lost=0, created=now)
-                self._take_in(item.anew(next(self._arrivals), now))
+                self._take_in(item.requeued(next(self._arrivals), now))
         if moved:
             self._bell.ring()
         return len(moved)

@@ -235,7 +235,7 @@ class Messages:
             except Exception:
                 ids = [lease.entry.id for lease in some]
                 extra = {"queue": self._queue.alias, "message_ids": ids}
-                text = "Messages were sent anew, but the old ones are still there."
+                text = "Messages were sent again, but the old ones are still there."
                 log_safely(logger, logging.ERROR, text, exc_info=True, extra=extra)
             self._forget(some)
 

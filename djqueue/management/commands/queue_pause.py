@@ -29,7 +29,7 @@ class Command(ActionCommand):
     """
     examples = """
         manage.py queue_pause                                       what is paused
-        manage.py queue_pause mail slow --reason "the mail server is away"
+        manage.py queue_pause mail slow --reason "the mail server is down"
         manage.py queue_pause mail --for 30m
         manage.py queue_pause --command shop.commands.charge
         manage.py queue_pause --schedule shop.commands.digest -q mail

@@ -279,7 +279,7 @@ class ErrorsContract(Contract):
         assert queue.complete(leases) == queue.touch(leases) == []
         (lease,) = claim(queue)
         assert nothing_to_claim(queue)
-        assert lease.entry.created >= requeued_at  # its age begins anew too
+        assert lease.entry.created >= requeued_at  # its age begins again too
         fresh = replace(lease.entry, created=0.0, run_at=0.0, errors="")
         assert fresh == replace(made["work"], attempts=1)
         assert queue.complete([lease]) == [lease]

@@ -44,7 +44,7 @@ local function lane_rules(now)
     return lane
   end
 
-  -- A record that cannot be read counts as none: its lane begins anew, and a sweep finds the entries in it.
+  -- A record that cannot be read counts as none: its lane begins again, and a sweep finds the entries in it.
   local function read_if_sound(name, value)
     local is_sound, lane = pcall(read, name, value)
     return is_sound and type(lane.number) == "string" and type(lane.logs) == "table" and lane
