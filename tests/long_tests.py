@@ -40,6 +40,9 @@ LONG = {
     "faults/test_isolation.py": {
         "test_one_that_stands_still_is_killed_and_counts_as_lost": STILL,
     },
+    "faults/test_latency.py": {
+        "test_idleness_is_cheap_to21": "an idle consumer is watched for twenty seconds",
+    },
     "faults/test_limits.py": {
         "test_what_uses_up_all_memory_ends_no_consumer_that_lives_on": "memory is gone for seconds, six times",
         "test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70": "a consumer ends twice, leases run out",
