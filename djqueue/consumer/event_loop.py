@@ -265,7 +265,7 @@ class OwnTask(LoopTask):
 
 
 class Descriptors:
-    """Which message added the reader or writer of which descriptor. asyncio keys them by the number alone."""
+    """Guards readers and writers, which asyncio keys by the number of their descriptor alone."""
 
     def __init__(self, shared: SharedLoop):
         self._shared, self._loop = shared, cast(Any, shared.loop)
@@ -273,29 +273,30 @@ class Descriptors:
         """Those of the loop itself."""
         self._files: dict[int, tuple[int, int] | None] = {number: _file_of(number) for number in self._own}
         """The file that each of them meant when it was last added."""
-        self._owners: dict[int, Sequence[Job]] = {}
 
     @property
     def guards(self) -> dict[str, Callable[..., Any]]:
         """What takes the place of methods of the loop."""
-        public = "add_reader", "add_writer", "remove_reader", "remove_writer"
-        private: dict[str, Callable[..., Any]] = {
+        guards: dict[str, Callable[..., Any]] = {
+            "add_reader": partial(self._change, READER),
+            "add_writer": partial(self._change, WRITER),
+            "remove_reader": partial(self._change, READER),
+            "remove_writer": partial(self._change, WRITER),
             "_add_reader": partial(self._add, READER),
             "_add_writer": partial(self._add, WRITER),
             "_remove_reader": self._remove,
             "_remove_writer": self._remove,
             "_ensure_fd_no_transport": self._ensure_free,
         }
-        guards = {name: partial(self._change, getattr(self._loop, name)) for name in public}
-        return guards | {name: partial(guard, getattr(self._loop, name)) for name, guard in private.items()}
+        return {name: partial(guard, getattr(self._loop, name)) for name, guard in guards.items()}
 
-    def _change(self, change: Callable[..., Any], fd: Any, *args: Any) -> Any:
+    def _change(self, slot: int, change: Callable[..., Any], fd: Any, *args: Any) -> Any:
         """Add or remove, unless that takes from another message that runs, or from the loop, what it waits for."""
-        by, number = answerable(), _number_of(fd)
-        if number in self._loop._selector.get_map() and _file_of(number) == self._files.get(number):
-            owner = self._owners.get(number, ())
-            if number in self._own or owner and not _are_same(by, owner) and self._shared.serves(owner):
-                raise self._shared.refuse(by, "it changed a file descriptor for which others wait")
+        number = _number_of(fd)
+        key = self._loop._selector.get_map().get(number)
+        if key is not None and _file_of(number) == self._files.get(number):
+            if number in self._own or self._is_of_another(key.data[slot]):
+                raise self._refuse()
         return change(number, *args)
 
     def _add(self, slot: int, add: Callable[..., Any], fd: Any, *args: Any) -> Any:
@@ -304,21 +305,25 @@ class Descriptors:
         file, key = _file_of(number), selector.get_map().get(number)
         if key is not None and self._files.get(number) != file:
             selector.unregister(number)
+            self._own.discard(number)
             for handle in key.data:
                 if handle is not None:
                     handle.cancel()
         elif key is not None:
-            self._ensure_not_taken(number, key.data[slot], args[0])
+            held = key.data[slot]
+            if number in self._own or self._is_of_another(held) and not _may_take(held._callback, args[0]):
+                raise self._refuse()
+        self._files[number] = file
         context = _context_of(None)
-        self._files[number], self._owners[number] = file, jobs_of(context)
         return add(number, *args) if context is None else context.run(add, number, *args)
 
-    def _ensure_not_taken(self, number: int, handle: Any, callback: Any) -> None:
-        """Refuse to put a callback in the place of another message's, which asyncio does. A transport may be shared."""
+    def _is_of_another(self, handle: Any) -> bool:
+        """Whether it was added by a message that runs, but by another one."""
         owner = () if handle is None or handle.cancelled() else jobs_of(handle._context)
-        is_taken = owner and not _are_same(answerable(), owner) and self._shared.serves(owner)
-        if number in self._own or is_taken and not _is_of_same_transport(handle._callback, callback):
-            raise self._shared.refuse(answerable(), "it changed a file descriptor for which others wait")
+        return bool(owner) and not _are_same(answerable(), owner) and self._shared.serves(owner)
+
+    def _refuse(self) -> EventLoopMisused:
+        return self._shared.refuse(answerable(), "it changed a file descriptor for which others wait")
 
     def _remove(self, remove: Callable[..., Any], number: Any) -> Any:
         """Remove it, unless a transport asks for what is not its own: its socket was closed, and the number is of
@@ -340,9 +345,13 @@ class Descriptors:
         return ensure(number)
 
 
-def _is_of_same_transport(one: Any, other: Any) -> bool:
-    transport = getattr(one, "__self__", None)
-    return isinstance(transport, asyncio.BaseTransport) and getattr(other, "__self__", None) is transport
+def _may_take(held: Any, callback: Any) -> bool:
+    """Whether both are of one transport, which messages may share, or it is of a transport that closes its pipe in
+    the end: that of a subprocess asks for it a while after it was opened."""
+    transport = getattr(callback, "__self__", None)
+    pipe = getattr(transport, "_pipe", None)
+    is_the_same = isinstance(transport, asyncio.BaseTransport) and getattr(held, "__self__", None) is transport
+    return is_the_same or bool(getattr(getattr(pipe, "raw", pipe), "closefd", False))
 
 
 def _number_of(fd: Any) -> int:

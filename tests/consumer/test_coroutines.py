@@ -418,6 +418,49 @@ async def receive_what_is_sent_on_release():
 
 
 @queue_command(result_ttl=60)
+async def read_from_a_pipe_once_another_reads_there():
+    ours, theirs = os.pipe()
+    descriptors.append(ours)
+    while len(descriptors) < 2:
+        await asyncio.sleep(0.01)
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(ours, "rb")
+    )
+    os.write(theirs, b"x")
+    os.close(theirs)
+    received = await reader.read()
+    transport.close()
+    return len(received)
+
+
+@queue_command
+async def read_at_the_first_descriptor():
+    asyncio.get_running_loop().add_reader(descriptors[0], print)
+    descriptors.append(descriptors[0])
+    await asyncio.sleep(0.5)
+
+
+@queue_command(result_ttl=60)
+async def receive_at_a_shared_socket():
+    pair = socket.socketpair()
+    for one in pair:
+        one.setblocking(False)
+    seen.extend(pair)
+    return len(await asyncio.get_running_loop().sock_recv(pair[0], 1))
+
+
+@queue_command(result_ttl=60)
+async def write_at_a_shared_socket():
+    loop, is_writable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_writer(seen[0], is_writable.set)
+    await is_writable.wait()
+    seen[1].send(b"x")
+    await asyncio.sleep(0.5)
+    return loop.remove_writer(seen[0])
+
+
+@queue_command(result_ttl=60)
 async def close_sockets_that_have_readers():
     for ours, theirs in [socket.socketpair() for _ in range(5)]:
         asyncio.get_running_loop().add_reader(ours.fileno(), print)
@@ -698,6 +741,24 @@ class TestMisdeeds:
             release.set()
             assert [handle.get(timeout=10) for handle in handles] == [1] * 5
             assert consumer.end() == 0
+
+    def test_a_message_has_its_own_pipe_though_another_reads_there(self, queue):
+        handle = read_from_a_pipe_once_another_reads_there()
+        with serving(threads=1, coroutines=50) as consumer:
+            eventually(lambda: descriptors)
+            read_at_the_first_descriptor()
+            assert handle.get(timeout=10) == 1
+            assert consumer.end() == 0
+
+    def test_messages_may_share_a_socket_that_one_reads_and_the_other_writes(self, queue):
+        receiving = receive_at_a_shared_socket()
+        with serving(threads=1, coroutines=50) as consumer:
+            eventually(lambda: seen)
+            writing = write_at_a_shared_socket()
+            assert (receiving.get(timeout=10), writing.get(timeout=10)) == (1, True)
+            assert consumer.end() == 0
+        for one in seen:
+            one.close()
 
     @pytest.mark.parametrize("misuse", [remove_the_readers_of_others, read_at_the_descriptors_of_others])
     def test_no_command_takes_from_others_what_they_wait_for_at_a_descriptor(self, queue, misuse):
