@@ -581,7 +581,7 @@ def test_a_file_that_was_replaced_is_opened_anew(own_database, queue, caplog):
 @pytest.mark.backends("sqlite")
 def test_a_transaction_of_the_caller_is_to_be_begun_anew(own_database, queue, caplog):
     put(queue, "before")
-    with pytest.raises(OperationalError, match="begin the transaction anew"), transaction.atomic(using=queue.database):
+    with pytest.raises(OperationalError, match="begin the transaction again"), transaction.atomic(using=queue.database):
         put(queue, "lost with it")
         restore(own_database)
         put(queue, "refused")
