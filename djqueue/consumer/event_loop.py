@@ -471,8 +471,7 @@ class SharedLoop:
         return error
 
     def refuse(self, jobs: Sequence[Job], deed: str) -> EventLoopMisused:
-        """The error for what is not done, which fails the messages that tried it, if it was a message. From any
-        thread."""
+        """The error to raise instead of a deed: messages fail with it, anything else is logged. From any thread."""
         if jobs:
             return self.accuse(jobs, deed)
         text = "Who serves no message, or a finalizer, is refused what would have harmed async commands: %s"
@@ -532,10 +531,10 @@ class SharedLoop:
         handle = _handle_in(frame for frame, _ in traceback.walk_tb(error.__traceback__))
         if handle is not None:
             handle.cancel()  # a reader of a file would be called, and break it off, again and again
-        if handle is not None and (jobs := jobs_of(handle._context)):
-            deed = f"a task or callback that it started raised {_named(error)} and broke off the event loop"
-            self.accuse(jobs, deed, error)
-            return
+            if jobs := jobs_of(handle._context):
+                deed = f"a task or callback that it started raised {_named(error)} and broke off the event loop"
+                self.accuse(jobs, deed, error)
+                return
         now = time.monotonic()
         if handle is None and now - self._broke < SOON:
             raise error
