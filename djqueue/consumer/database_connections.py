@@ -96,8 +96,9 @@ def drop(connection: BaseDatabaseWrapper) -> None:
 
 
 def _leave_all() -> None:
-    ours = connections.all(initialized_only=True)
-    for connection in list(_opened_anywhere):
+    opened = list(_opened_anywhere)
+    ours = connections.all(initialized_only=True) if opened else []  # before any is, there may be no settings
+    for connection in opened:
         if (descriptor := descriptor_of(connection.connection)) is not None:
             _left.append(connection.connection)
             nowhere = os.open(os.devnull, os.O_RDWR)

@@ -4,7 +4,7 @@ The moments are those of the claims, by the clock of the store.
 """
 
 import json
-from itertools import pairwise
+from bisect import bisect_right
 
 import pytest
 
@@ -41,19 +41,27 @@ def start_processes(site, *aliases, **switches):
     return processes
 
 
-def stop_processes(processes) -> list[tuple[float, int]]:
-    """What they took, in the order of the moments at which they did."""
+def stop_processes(processes, since, limit, window) -> list[tuple[float, int]]:
+    """What they took, in the order of the moments at which they did. ``since`` all waited, they were given none only
+    when so many had been taken in the last window. So nothing that may leave is lost, however slow the machine is."""
     for process in processes:
         process.term()
     assert [process.wait() for process in processes] == [0] * len(processes)
-    told = [tuple(one) for process in processes for one in json.loads(process.lines[-1])]
-    return sorted((moment, item) for item, moment in told)
+    reports = [json.loads(process.lines[-1]) for process in processes]
+    taken = sorted((moment, item) for report in reports for moment, item in report["taken"])
+    moments = [moment for moment, _ in taken]
+    for before, after in (refused for report in reports for refused in report["refused"]):
+        within = bisect_right(moments, after) - bisect_right(moments, before - window - ROUNDED)
+        assert within >= limit or before < since, f"none between {before} and {after}, {within} taken: {moments}"
+    assert len({str(item) for _, item in taken}) == len(taken)
+    return taken
 
 
-def await_time(queue, seconds):
-    """Wait for so long, by the clock of the store."""
-    end = queue.now() + seconds
-    until(lambda: queue.now() > end, seconds + 30, pause=0.05)
+def await_time(queue, seconds) -> float:
+    """Wait for so long, by the clock of the store. The moment at which this began."""
+    begun = queue.now()
+    until(lambda: queue.now() > begun + seconds, seconds + 30, pause=0.05)
+    return begun
 
 
 def nearest(taken, limit) -> float:
@@ -62,30 +70,17 @@ def nearest(taken, limit) -> float:
     return min(later - earlier for earlier, later in zip(moments, moments[limit:], strict=False))
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_tq3_tq11_no_window_has_more_than_its_limit_and_no_item_comes_twice(throttled_site, count):
-    assert polled(throttled_site, count) <= LIMIT * WINDOWS
-
-
-def test_tq3_tq11_tq15_with_eight_who_poll_no_window_has_less_either(throttled_site):
-    assert LIMIT * WINDOWS * 0.995 <= polled(throttled_site, 8) <= LIMIT * WINDOWS
-
-
-def polled(throttle, count) -> int:
-    """How many items so many processes have in so many windows."""
-    site = throttle(default={"limit": LIMIT, "window": WINDOW})
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_tq3_tq11_tq15_a_window_has_what_it_may_and_no_item_comes_twice(throttled_site, count):
+    site = throttled_site(default={"limit": LIMIT, "window": WINDOW})
     queue = queues["default"]
     processes = start_processes(site, *["default"] * count)
     queue.push_many(range(LIMIT * (WINDOWS + 4)))
-    await_time(queue, WINDOW * (WINDOWS + 1))
-    taken = stop_processes(processes)
-    items, first = [item for _, item in taken], taken[0][0]
-    in_time = sum(moment < first + WINDOW * WINDOWS for moment, _ in taken)
-    print(f"{count} processes: {in_time} of {LIMIT * WINDOWS}, nearest {nearest(taken, LIMIT):.6f} s")
-    assert len(items) == len(set(items)) == len(taken)
-    assert sorted(items) == list(range(len(items)))
+    since = await_time(queue, WINDOW * (WINDOWS + 1))
+    taken = stop_processes(processes, since, LIMIT, WINDOW)
+    print(f"{count} processes: {len(taken)} in {WINDOWS + 1} windows, nearest {nearest(taken, LIMIT):.6f} s")
+    assert sorted(item for _, item in taken) == list(range(len(taken)))
     assert nearest(taken, LIMIT) >= WINDOW - ROUNDED
-    return in_time
 
 
 def test_tq5_spacing_is_that_of_all_processes(throttled_site):
@@ -93,12 +88,9 @@ def test_tq5_spacing_is_that_of_all_processes(throttled_site):
     queue = queues["default"]
     processes = start_processes(site, *["default"] * 4)
     queue.push_many(range(100))
-    await_time(queue, 2)
-    taken = stop_processes(processes)
-    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(taken)]
-    print(f"{len(taken)} items, gaps {min(gaps):.6f} to {max(gaps):.6f} s")
-    assert min(gaps) >= 0.1 - ROUNDED
-    assert len(taken) >= 15
+    since = await_time(queue, 2)
+    taken = stop_processes(processes, since, 1, 0.1)
+    assert nearest(taken, 1) >= 0.1 - ROUNDED
 
 
 def test_tq9_queues_of_one_name_share_what_may_leave(throttled_site, backend):
@@ -107,11 +99,10 @@ def test_tq9_queues_of_one_name_share_what_may_leave(throttled_site, backend):
     processes = start_processes(site, *["default", "other"] * 2)
     for alias in ("default", "other"):
         queues[alias].push_many((alias, number) for number in range(LIMIT * 12))
-    await_time(queues["default"], WINDOW * 10)
-    taken = stop_processes(processes)
+    since = await_time(queues["default"], WINDOW * 10)
+    taken = stop_processes(processes, since, LIMIT, WINDOW)
     assert nearest(taken, LIMIT) >= WINDOW - ROUNDED
     assert {alias for _, (alias, _) in taken} == {"default", "other"}
-    assert len(taken) >= LIMIT * 9
 
 
 def test_tq16_processes_with_wrong_clocks_change_nothing(throttled_site):
@@ -119,10 +110,9 @@ def test_tq16_processes_with_wrong_clocks_change_nothing(throttled_site):
     queue = queues["default"]
     processes = [process for shift in (0, 5, -5) for process in start_processes(site, "default", shift=shift)]
     queue.push_many(range(LIMIT * 20))
-    await_time(queue, WINDOW * 8)
-    taken = stop_processes(processes)
+    since = await_time(queue, WINDOW * 8)
+    taken = stop_processes(processes, since, LIMIT, WINDOW)
     assert nearest(taken, LIMIT) >= WINDOW - ROUNDED
-    assert len(taken) >= LIMIT * 7
 
 
 def test_tq18_what_a_killed_process_held_is_delivered_again(throttled_site):

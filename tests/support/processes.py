@@ -10,10 +10,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support import fork_server
 from tests.support.backends import database_names
 from tests.support.server_process import die_with_parent
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = fork_server.ROOT
+FORK_SERVER = fork_server.ForkServer()
 
 
 class Process:
@@ -26,10 +28,15 @@ class Process:
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._ended = False
-        self.popen = subprocess.Popen(
+        self.popen, self._output = self._start(command, {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}, cwd)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _start(self, command, env, cwd):
+        popen = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})},
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -38,8 +45,7 @@ class Process:
             start_new_session=True,
             preexec_fn=die_with_parent(),
         )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        return popen, popen.stdout
 
     @property
     def pid(self) -> int:
@@ -98,7 +104,7 @@ class Process:
         return next((line for line in self.lines if text in line), None)
 
     def _read(self):
-        with self.popen.stdout as stream:
+        with self._output as stream:
             for line in stream:
                 self._add(line.rstrip("\n"))
         with self._news:
@@ -111,10 +117,22 @@ class Process:
             self._news.notify_all()
 
 
+class DjangoAdmin(Process):
+    """`django-admin` with arguments, forked by a server that has imported what it needs."""
+
+    def _start(self, arguments, env, cwd):
+        if not fork_server.can_start(env):
+            return super()._start([sys.executable, "-m", "django", *arguments], env, cwd)
+        ours, theirs = os.pipe()
+        popen = FORK_SERVER.start(arguments, env, theirs)
+        os.close(theirs)
+        return popen, os.fdopen(ours, errors="replace")
+
+
 def django_admin(*args: str, env=None) -> Process:
     """Start `django-admin ARGS` with the settings of `tests.site_settings`; `env` is added to the environment."""
     base = {"DJANGO_SETTINGS_MODULE": "tests.site_settings", "PYTHONPATH": str(ROOT)}
-    return Process([sys.executable, "-m", "django", *map(str, args)], {**base, **(env or {})})
+    return DjangoAdmin([*map(str, args)], {**base, **(env or {})})
 
 
 def run_consumer(*args: str, env=None) -> Process:

@@ -11,7 +11,8 @@ real_time = time.time
 
 
 class Command(BaseCommand):
-    help = "Take items out of a queue until SIGTERM, and print which, when, as JSON. `keep`: none is reported done."
+    help = """Take items out of a queue until SIGTERM, and print as JSON which, when, and between which moments it was
+    given none, by the clock of the store. `keep`: none is reported done."""
 
     def add_arguments(self, parser):
         parser.add_argument("alias")
@@ -23,21 +24,26 @@ class Command(BaseCommand):
         self.stopped = False
         signal.signal(signal.SIGTERM, self.stop)
         with mock.patch("time.time", lambda: real_time() + shift):
-            self.stdout.write(json.dumps(list(self.take(queues[alias], lease, keep))))
+            self.stdout.write(json.dumps(self.take_all(queues[alias], lease, keep)))
 
     def stop(self, *signalled):
         self.stopped = True
 
-    def take(self, queue, seconds, keep):
+    def take_all(self, queue, seconds, keep):
+        taken, refused = [], []
         queue.now()  # connected
-        self.stdout.write("taking")
-        self.stdout.flush()
+        self.say("taking")
         while not self.stopped:
-            lease, item = queue.take(seconds, wait=0.2)
-            if lease is not None:
-                if keep:
-                    self.stdout.write("took")
-                    self.stdout.flush()
-                else:
-                    queue.complete([lease])
-                yield item, lease.claimed
+            before = queue.now()
+            lease, item = queue.take(seconds)
+            if lease is None:
+                refused.append((before, queue.now()))
+                time.sleep(0.01)
+            else:
+                taken.append((lease.claimed, item))
+                self.say("took") if keep else queue.complete([lease])
+        return {"taken": taken, "refused": refused}
+
+    def say(self, text):
+        self.stdout.write(text)
+        self.stdout.flush()
