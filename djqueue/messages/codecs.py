@@ -112,11 +112,9 @@ _PLAIN = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)}
 def _warn_of_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Warn of what pickles, but probably not as it was meant: instances that are in no database, and querysets."""
     for value in (*args, *kwargs.values()):
-        if type(value) in _PLAIN:
-            continue
         if is_model(value) and value._state.adding:
             text = f"a {value._meta.label} that is not saved is sent as it is, and the command gets a copy of it"
-            warnings.warn(f"{text}: save it first, or send its values.", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"{text}: save it first, or send its values.", RuntimeWarning, 2)
         elif _is_queryset(value):
             text = f"a queryset of {value.model._meta.label} is sent with all its rows, as they are now"
             warnings.warn(f"{text}: send the keys, list(queryset.values_list('pk', flat=True)).", RuntimeWarning, 2)
@@ -142,7 +140,8 @@ class PickleCodec:
         if models not in _PICKLERS:
             raise ValueError(f"models={models!r}; choose from {', '.join(_PICKLERS)}")
         dump = _PICKLERS[models]
-        _warn_of_rows(args, kwargs)
+        if not (_PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values()))):
+            _warn_of_rows(args, kwargs)
         try:
             return dump((args, kwargs))
         except TRANSIENT:

@@ -85,7 +85,7 @@ def virtual_time(
     with (
         mock.patch.object(MemoryQueue, "clock", clock),
         mock.patch.object(MemoryStore, "clock", clock),
-        mock.patch.object(envelope, "clock", lambda: int(clock() * 1000)),
+        mock.patch.object(envelope, "clock", lambda: int(clock() * 1000) * 1_000_000),
     ):
         _clocks.append(clock)
         try:

@@ -32,28 +32,25 @@ from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 # ---- Text that cannot be decoded: SQLite keeps as text whatever bytes are cast to it
 
 
 decoded = methodcaller("decode", "utf-8", "replace")
 
 
-class Replacing:
-    """Around statements on a connection of SQLite: of text that cannot be decoded some characters are replaced.
+def replacing(verb: Callable[..., T], dialect: Dialect, args: tuple) -> T:
+    """``verb(dialect, …)``, with some characters of text that cannot be decoded replaced, on a connection of SQLite.
 
     So it is read like any other, and costs at most its own message.
     """
-
-    __slots__ = ("raw", "usual")
-
-    def __init__(self, raw: Any):
-        self.raw = raw
-
-    def __enter__(self) -> None:
-        self.usual, self.raw.text_factory = self.raw.text_factory, decoded
-
-    def __exit__(self, *error: object) -> None:
-        self.raw.text_factory = self.usual
+    raw = dialect.connection.connection
+    usual, raw.text_factory = raw.text_factory, decoded
+    try:
+        return verb(dialect, *args)
+    finally:
+        raw.text_factory = usual
 
 
 # ---- A file that was replaced, for example by a restore: a connection to the old file reads stale data
@@ -138,8 +135,6 @@ PASSING = {"40P01", "40001", 1213, 1205, "database is locked", "database table i
 NO_SUCH_TABLE = {"42P01", 1146}
 """What PostgreSQL and MariaDB call a table that is not there."""
 
-T = TypeVar("T")
-
 DIALECTS: dict[str, type[Dialect]] = {dialect.name: dialect for dialect in (PostgreSQL, SQLite, MariaDB)}
 
 
@@ -178,8 +173,12 @@ class Database:
 
     def _once(self, connection: Any, verb: Callable[..., T], args: tuple) -> T:
         try:
-            with connection.cursor() as cursor, around(connection):
-                return verb(self.sql(connection, cursor, self.queue, self.notifies), *args)
+            with connection.cursor() as cursor:
+                dialect = self.sql(connection, cursor, self.queue, self.notifies)
+                if connection.vendor == "sqlite":
+                    return replacing(verb, dialect, args)
+                with asking(connection.alias, connection.connection) or NOTHING:
+                    return verb(dialect, *args)
         except (OperationalError, InterfaceError, ProgrammingError) as error:
             told = in_our_words(connection, error)
             # A cursor that another thread frees waits for this connection, which may wait for that thread.
@@ -189,13 +188,6 @@ class Database:
             if told is None:
                 raise
             raise told from None
-
-
-def around(connection: Any) -> AbstractContextManager[None]:
-    """What a verb runs within, on an open connection of Django."""
-    if connection.vendor == "sqlite":
-        return Replacing(connection.connection)
-    return asking(connection.alias, connection.connection) or NOTHING
 
 
 def dialect_of(connection: Any) -> type[Dialect]:
