@@ -13,13 +13,15 @@ from pathlib import Path
 from steps import ROOT, run, say
 
 PROJECT = "django-djqueue"
-PIP_VENV = ".venv-pip"
-"""Its pip installs into all others: to have one of its own takes each longer than all else about it."""
+UV_VENV = ".venv-uv"
+"""Its uv installs into all others, in a quarter of the time that pip takes; its pip has fetched it."""
+UV_NAMES = {"index-url": "UV_DEFAULT_INDEX", "cert": "SSL_CERT_FILE", "trusted-host": "UV_INSECURE_HOST"}
+"""Of pip's settings those that say which registry there is, and what uv calls them."""
 PROBE = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
 REQUIREMENTS = ("setup.cfg", "pyproject.toml")
 BUILDING = threading.Lock()
 """A build of the project writes into its folder: one at a time."""
-MAKING_PIP = threading.Lock()
+MAKING_UV = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -84,15 +86,26 @@ def create(venv: Path, python: str = sys.executable):
 
 
 def install(venv: Path, *what):
-    run(pip(), "-m", "pip", "--python", venv / "bin/python", "install", "-q", "--no-compile", *what, quiet=True)
+    uv = pip().parent / "uv"
+    run(uv, "pip", "install", "-q", "--python", venv / "bin/python", *what, env=registry(), quiet=True)
+
+
+@functools.cache
+def registry() -> dict[str, str]:
+    """Where pip has been told to find packages, for uv, which does not read what pip is told."""
+    listed = subprocess.run([pip(), "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
+    told = dict(line.split("=", 1) for line in listed.splitlines())
+    found = {name: told.get(f":env:.{name}") or told.get(f"global.{name}") for name in UV_NAMES}
+    return {UV_NAMES[name]: value.strip("'") for name, value in found.items() if value}
 
 
 def pip() -> Path:
-    """A Python with a pip, made once."""
-    python = ROOT / PIP_VENV / "bin/python"
-    with MAKING_PIP:
-        if not (python.parent / "pip").exists():
-            run(sys.executable, "-m", "venv", "--clear", ROOT / PIP_VENV, quiet=True)
+    """A Python with pip and uv, made once."""
+    python = ROOT / UV_VENV / "bin/python"
+    with MAKING_UV:
+        if not (python.parent / "uv").exists():
+            run(sys.executable, "-m", "venv", "--clear", ROOT / UV_VENV, quiet=True)
+            run(python, "-m", "pip", "install", "-q", "uv", quiet=True)
     return python
 
 

@@ -43,8 +43,8 @@ class Folder:
 
     def run(self, *words: str) -> list[str]:
         """The lines that a command prints. AssertionError if it fails."""
-        unset = [f"--unset={name}" for name in os.environ if name.startswith(("DJANGO_", "DJQUEUE_", "QUEUE_"))]
-        with Process(["env", *unset, sys.executable, *words], self.env, self.path) as process:
+        unset = dict.fromkeys(name for name in os.environ if name.startswith(("DJANGO_", "DJQUEUE_", "QUEUE_")))
+        with Process([sys.executable, *words], unset | self.env, self.path) as process:
             assert process.wait(60) == 0, process.output
             return process.lines
 

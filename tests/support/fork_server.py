@@ -1,4 +1,4 @@
-"""A process that has imported what consumers import, and forks itself for each `django-admin` that a test starts.
+"""A process that has imported what consumers import, and forks itself for each program in Python that a test starts.
 
 What is forked is a process like any other, with its own session, environment and streams, and it ends as Python ends;
 it has only been spared the imports, which are most of its start. The server and all it forked die with the test.
@@ -50,10 +50,10 @@ class ForkServer:
         """Of the processor, for all that has ended."""
         self._connection: socket.socket | None = None
 
-    def start(self, arguments: list[str], env: dict[str, str], output: int) -> "Forked":
-        """Start `django-admin ARGUMENTS` with this environment, which writes to the descriptor `output`."""
+    def start(self, arguments: list[str], env: dict[str, str], cwd: str, output: int) -> "Forked":
+        """Start `python ARGUMENTS` in this environment and folder; it writes to the descriptor `output`."""
         ours, theirs = os.pipe()
-        request = json.dumps({"arguments": arguments, "env": env}).encode()
+        request = json.dumps([arguments, env, cwd]).encode()
         socket.send_fds(self._connected(), [request], [output, theirs])
         os.close(theirs)
         return Forked(ours, self)
@@ -134,16 +134,17 @@ class Forks:
                 if (arguments := self._fork(json.loads(request), *descriptors)) is not None:
                     return arguments
 
-    def _fork(self, request: dict, output: int, report: int) -> list[str] | None:
+    def _fork(self, request: list, output: int, report: int) -> list[str] | None:
         if pid := os.fork():
             os.close(output)
             self._reports[pid] = report
             return None
+        arguments, env, cwd = request
         self._close()
-        begin(request["env"], output)
+        begin(env, cwd, output)
         os.write(report, f"{os.getpid()}\n".encode())  # now, as what it has begun with is its own
         os.close(report)
-        return request["arguments"]
+        return arguments
 
     def _report(self):
         """How those have ended that have, with the seconds of the processor that they and their children used."""
@@ -162,8 +163,8 @@ class Forks:
             os.close(descriptor)
 
 
-def begin(env: dict[str, str], output: int):
-    """Be in a session, an environment and with streams of one's own, as a process is that was started."""
+def begin(env: dict[str, str], cwd: str, output: int):
+    """Be in a session, an environment, a folder and with streams of one's own, as a process is that was started."""
     os.setsid()
     die_with_parent()()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -172,12 +173,27 @@ def begin(env: dict[str, str], output: int):
     os.close(output)
     os.environ.clear()
     os.environ.update(env)
+    os.chdir(cwd)
 
 
-def can_start(env: dict[str, str]) -> bool:
-    """Whether the interpreter reads in this environment what it read in that of the server."""
+def run(first: str, *others: str):
+    """What Python does with these arguments."""
+    sys.orig_argv = [sys.executable, first, *others]
+    sys.argv = [first, *others] if first != "-m" else [*others]
+    if first == "-m":
+        sys.path[0] = os.getcwd()
+        runpy.run_module(others[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(first))
+        runpy.run_path(first, run_name="__main__")
+
+
+def can_start(command: list[str], env: dict[str, str]) -> bool:
+    """Whether it is a module or a file for this Python, which reads in that environment what the server has read."""
+    program, first = (*command, "")[:2]
     mine = {**os.environ, **INTERPRETER}
-    return all(env.get(name) == mine.get(name) for name in {*env, *mine} if name.startswith("PYTHON"))
+    is_python = program == sys.executable and (first == "-m" or first.endswith(".py"))
+    return is_python and all(env.get(name) == mine.get(name) for name in {*env, *mine} if name.startswith("PYTHON"))
 
 
 if __name__ == "__main__":
@@ -187,6 +203,4 @@ if __name__ == "__main__":
     gc.freeze()
     todo = Forks(socket.socket(fileno=int(sys.argv[1]))).serve()
     if todo is not None:
-        sys.argv = ["django", *todo]
-        sys.orig_argv = [sys.executable, "-m", *sys.argv]
-        runpy.run_module("django", run_name="__main__", alter_sys=True)
+        run(*todo)

@@ -21,31 +21,19 @@ FORK_SERVER = fork_server.ForkServer()
 class Process:
     """A child with its output, line by line as it comes. Leave the `with` block and it is dead.
 
-    Start it from the main thread: the kernel kills it when the thread that started it ends.
+    A variable of the environment that is None is left out. Start it from the main thread: the kernel kills it when the
+    thread that started it ends.
     """
 
     def __init__(self, command, env=None, cwd=ROOT):
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._ended = False
-        self.popen, self._output = self._start(command, {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}, cwd)
+        whole = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        env = {name: value for name, value in whole.items() if value is not None}
+        self.popen, self._output = _start([*map(str, command)], env, str(cwd))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-
-    def _start(self, command, env, cwd):
-        popen = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-        )
-        return popen, popen.stdout
 
     @property
     def pid(self) -> int:
@@ -117,22 +105,23 @@ class Process:
             self._news.notify_all()
 
 
-class DjangoAdmin(Process):
-    """`django-admin` with arguments, forked by a server that has imported what it needs."""
-
-    def _start(self, arguments, env, cwd):
-        if not fork_server.can_start(env):
-            return super()._start([sys.executable, "-m", "django", *arguments], env, cwd)
-        ours, theirs = os.pipe()
-        popen = FORK_SERVER.start(arguments, env, theirs)
-        os.close(theirs)
-        return popen, os.fdopen(ours, errors="replace")
+def _start(command: list[str], env: dict[str, str], cwd: str):
+    """The process, and what it writes. Python is forked by a server that has imported what consumers need."""
+    ours, theirs = os.pipe()
+    if fork_server.can_start(command, env):
+        process = FORK_SERVER.start(command[1:], env, cwd, theirs)
+    else:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": theirs, "stderr": theirs}
+        own = {"start_new_session": True, "preexec_fn": die_with_parent()}
+        process = subprocess.Popen(command, cwd=cwd, env=env, **streams, **own)
+    os.close(theirs)
+    return process, os.fdopen(ours, errors="replace")
 
 
 def django_admin(*args: str, env=None) -> Process:
     """Start `django-admin ARGS` with the settings of `tests.site_settings`; `env` is added to the environment."""
     base = {"DJANGO_SETTINGS_MODULE": "tests.site_settings", "PYTHONPATH": str(ROOT)}
-    return DjangoAdmin([*map(str, args)], {**base, **(env or {})})
+    return Process([sys.executable, "-m", "django", *args], {**base, **(env or {})})
 
 
 def run_consumer(*args: str, env=None) -> Process:
