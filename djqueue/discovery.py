@@ -61,7 +61,7 @@ def is_discovered(path: str) -> bool:
 
 
 def modules_nowhere() -> list[str]:
-    """The names in QUEUE_MODULES, beside the usual ones, that are of a module in no installed app."""
+    """The names in QUEUE_MODULES, next to the usual ones, that are of a module in no installed app."""
     usual = conf.SETTINGS["QUEUE_MODULES"].default
     found = {module for app, module in _discoverable() if module_has_submodule(app.module, module)}
     return [name for name in _names("QUEUE_MODULES") if name not in found and name not in usual]

@@ -292,7 +292,7 @@ def _descriptor_of(stream: Any) -> int | None:
 
 
 def _pieces(lines: list[str], descriptor: int, encoding: str) -> Iterable[list[str]]:
-    """The lines for one write each: all; for a pipe as many as it takes whole, beside those of other processes."""
+    """The lines for one write each: all; for a pipe as many as it takes whole, next to those of other processes."""
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         return [lines]
     return portions(lines, len(lines), PIPE_BUF, lambda line: len(line.encode(encoding, "replace")) + 1)

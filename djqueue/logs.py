@@ -44,7 +44,7 @@ KEYS = {
     "description": "what describe= says of the call",
     "request_id": "the id of the web request that the message comes from",
 }
-"""The attributes that djqueue's records may have beside Python's own: each only where it says something."""
+"""The attributes that djqueue's records may have next to Python's own: each only where it says something."""
 
 
 class Process(NamedTuple):

@@ -118,7 +118,7 @@ def bench_quick(write: bool):
 
 
 def race(quick: bool):
-    """djqueue beside its peers, measured in one run; the results go into docs/performance."""
+    """djqueue next to its peers, measured in one run; the results go into docs/performance."""
     need(f"{RACE}/requirements.txt")
     apt.ensure(servers)
     lines = (ROOT / RACE / "requirements.txt").read_text().splitlines()

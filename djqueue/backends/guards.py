@@ -26,7 +26,7 @@ WAITED_FOR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class OnceGuard:
-    """Accept the entry beside this only if ``key`` was not used in the last ``ttl`` seconds."""
+    """Accept the entry next to this only if ``key`` was not used in the last ``ttl`` seconds."""
 
     key: str
     ttl: float

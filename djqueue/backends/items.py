@@ -36,7 +36,7 @@ class ItemVerbs(QueueVerbs):
 
         ``unique``: while an equal item waits, that one takes the new priority instead. One that was taken and is not
         completed does not count. Needs a backend with "inspect". Its mark is deleted by ``pop``, or expires a day after
-        the item was due: one that waits longer may get an equal beside it. Raises TypeError or ValueError for a
+        the item was due: one that waits longer may get an equal next to it. Raises TypeError or ValueError for a
         priority that is no 32-bit number and for a delay that is no duration, EncodeError for what cannot be carried,
         MessageTooLarge beyond ``QUEUE_MAX_MESSAGE_SIZE``.
         """

@@ -70,7 +70,7 @@ class QueueVerbs:
     features: frozenset[str] = frozenset({"order", "count", "facts"})
     """What this backend can do, of :data:`FEATURES`. Commands that need another feature are refused."""
     options: frozenset[str] = frozenset()
-    """The names (upper case) that this class takes in ``OPTIONS``, beside the options of every queue."""
+    """The names (upper case) that this class takes in ``OPTIONS``, next to the options of every queue."""
     async_unsafe = False
     """Whether a call is refused in the thread of an event loop; of a queue in a database Django itself refuses it."""
     on_commit: str | None = "default"

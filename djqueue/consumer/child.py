@@ -40,7 +40,7 @@ class FrameWriter(logging.handlers.QueueHandler):
         """The instruments that see the records in this process, so that they need not see them in the parent."""
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """The record as it can travel: its text is made, and its traceback is a text beside it."""
+        """The record as it can travel: its text is made, and its traceback is a text next to it."""
         told = copy.copy(record)
         if record.exc_info and not record.exc_text:
             told.exc_text = logging.Formatter().formatException(record.exc_info)

@@ -283,7 +283,7 @@ class Place:
 
     @property
     def is_replacing(self) -> bool:
-        """Whether a process starts beside the one that it will replace."""
+        """Whether a process starts next to the one that it will replace."""
         return self.serving is not None and self.starting is not None
 
     def listen(self, now: float, elapsed: float) -> list[tuple[Process, int]]:
@@ -445,7 +445,7 @@ class ProcessSupervisor:
         return self.code
 
     def _details(self) -> health.Report:
-        """Which processes there are, for a report. Each writes a file of its own beside it."""
+        """Which processes there are, for a report. Each writes a file of its own next to it."""
         return {"places": len(self.places), "processes": [one for place in self.places for one in place.details()]}
 
     @property

@@ -142,7 +142,7 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The state of a lane beside its entries."""
+    """The state of a lane next to its entries."""
 
     name: str
     gate: Gate = Gate()

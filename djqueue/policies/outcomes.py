@@ -44,7 +44,7 @@ class Effect:
     """The status of a result, and the outcome of a run in tests."""
     signal: Signal = signals.released
     carried: tuple[str, ...] = ("reason",)
-    """Arguments of the signal beside the id and the queue: the attempt, and fields of the verdict."""
+    """Arguments of the signal next to the id and the queue: the attempt, and fields of the verdict."""
     level: int = logging.WARNING
     words: str = "was put back"
     """The verb of the log record, whose subject is the command."""
@@ -314,7 +314,7 @@ def wait_after(backoff: Wait, failures: int, exception: BaseException | None) ->
     """The wait in seconds. A function that raises, or returns no valid wait, is logged; then a Backoff is used."""
     try:
         return seconds(backoff(failures, exception), "what backoff() returned")
-    except BaseException as error:  # nothing beside the command decides what becomes of its message
+    except BaseException as error:  # nothing but the command decides what becomes of its message
         log_safely(logger, logging.ERROR, "backoff failed, the usual wait is taken", exc_info=error)
         return Backoff()(failures)
 

@@ -337,7 +337,7 @@ def _begin_in_time(controls: Sequence[Control]) -> None:
 async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | None = None) -> Any:
     """Await it, for up to ``limit`` seconds: a coroutine can be stopped where it waits, unlike a function.
 
-    Django's async ORM works in a thread beside the loop: this call has its own, whose connections end with it.
+    Django's async ORM works in a thread next to the loop: this call has its own, whose connections end with it.
     """
     async with ThreadSensitiveContext() as context:
         SyncToAsync.context_to_thread_executor[context] = thread = OwnThread()

@@ -272,7 +272,7 @@ def end_begun(begun: Begun, verdict: Verdict) -> Verdict:
 
 
 async def _tell_ended(observer: Observer, job: Job, verdict: Verdict) -> None:
-    """Call the observer in a thread beside those in which calls use their database. A cancellation changes nothing."""
+    """Call the observer in a thread next to those in which calls use their database. A cancellation changes nothing."""
 
     def tell_ended() -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the store keeps of a message beside its queue: its result, its progress, a request to cancel it."""
+"""What the store keeps of a message next to its queue: its result, its progress, a request to cancel it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
 
 
 def _whole_call(lease: Lease, verdict: Verdict) -> dict[str, Any]:
-    """What is kept beside the end of a call through Django's tasks: its message, and its moments (epoch seconds)."""
+    """What is kept next to the end of a call through Django's tasks: its message, and its moments (epoch seconds)."""
     entry, attempts = lease.entry, verdict.attempts or ()
     began = max([lease.claimed, *(one.started for one in attempts if one.started is not None)])
     fields = ("body", "created", "priority", "run_at")

@@ -30,7 +30,7 @@ class DjqueueTask(Task, Generic[P, R]):
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of :func:`djqueue.queue_command`, beside those that each task has."""
+    """Options of :func:`djqueue.queue_command`, next to those that each task has."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ def as_task(command: Command[P, Coroutine[Any, Any, R]], backend: str = DEFAULT)
 @overload
 def as_task(command: Command[P, R], backend: str = DEFAULT) -> DjqueueTask[P, R]: ...
 def as_task(command: Command[..., Any], backend: str = DEFAULT) -> DjqueueTask[..., Any]:
-    """A command as a task of Django: ``send_task = as_task(send)`` beside it, in the module that declares it.
+    """A command as a task of Django: ``send_task = as_task(send)`` next to it, in the module that declares it.
 
     What it enqueues has the options of the command, and its result tells all of the call. Calls of the command itself
     stay as they were. Raises TypeError for what is no command of a function.

@@ -102,7 +102,7 @@ class TaskObserver:
             result, sender = running if running and running[0].id == job.entry.id else _of_job(job)
             _end(result, job, verdict)
             send(task_finished, result, sender)
-        except BaseException as error:  # nothing beside the task decides what becomes of its message
+        except BaseException as error:  # nothing but the task decides what becomes of its message
             log_safely(logger, logging.ERROR, "task_finished of %s failed", job.entry.command, exc_info=error)
 
 

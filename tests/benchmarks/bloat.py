@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.bloat [--count N]
 
-One connection claims and completes; beside it a backup, or a report, keeps a REPEATABLE READ transaction open, so that
+One connection claims and completes; next to it a backup, or a report, keeps a REPEATABLE READ transaction open, so that
 no vacuum may remove what was completed since. For each tenth of the messages: µs of CPU of client and server for one
 message, with and without that transaction, and after its end and a vacuum.
 """

@@ -63,7 +63,7 @@ def drain(queue, count: int, limit: int) -> float:
 
 
 def main(case: str, count: int) -> None:
-    os.environ["DJANGO_SETTINGS_MODULE"] = "settings"  # beside this file: djqueue may be of another checkout
+    os.environ["DJANGO_SETTINGS_MODULE"] = "settings"  # next to this file: djqueue may be of another checkout
     django.setup()
     call_command("migrate", verbosity=0)
     from djqueue import queues

@@ -1,4 +1,4 @@
-"""What lanes cost: how fast a queue is drained whose entries wait for each other, beside one whose do not.
+"""What lanes cost: how fast a queue is drained whose entries wait for each other, next to one whose do not.
 
     python -m tests.benchmarks.lanes [--count N] [--rounds N] [--before CHECKOUT] [BACKEND …]
 

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/run.py [--write] [--count N] [BACKEND …]
 
-The main figure is processor time, in turns of the reference loop (``reference.py``) that runs beside each backend: it
+The main figure is processor time, in turns of the reference loop (``reference.py``) that runs next to each backend: it
 moves little with other load, and machines compare. Each figure is the least of three rounds, as load only adds to it.
 A consumer is one process of four threads with its defaults. Above the stored figures (``limits.json``) by more than
 the tolerance, the run fails; ``--write`` stores those of this run instead.

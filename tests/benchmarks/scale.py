@@ -2,7 +2,7 @@
 
     python tests/benchmarks/scale.py [--waiting N] [--delayed N] [--leased N] [--queues N] [--lanes N] [BACKEND …]
 
-A queue is filled in steps with waiting, delayed and leased messages; then come many queues beside it, and queues whose
+A queue is filled in steps with waiting, delayed and leased messages; then come many queues next to it, and queues whose
 messages wait in lanes. At each step the script measures what it costs to put one message, to put 1,000 at once, to
 claim and complete 32 at a time, to look for leases that ran out, and to count: the CPU time of the client and of the
 server together, the statements (or scripts), and how many times as much it is as on an empty database of the same

@@ -1,4 +1,4 @@
-"""The consumer as an object: its options, its queues, beside other tasks."""
+"""The consumer as an object: its options, its queues, next to other tasks."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What goes wrong beside the work - in handlers, receivers, one store of several - costs no thread and no message."""
+"""What goes wrong next to the work - in handlers, receivers, one store of several - costs no thread and no message."""
 
 import asyncio
 import errno

@@ -283,7 +283,7 @@ def test_what_is_logged_of_an_action_can_be_stored(queue, superuser):
 
 
 def test_every_action_needs_its_permission(queue, db):
-    """Of a user who may view, and one thing beside that."""
+    """Of a user who may view, and one thing next to that."""
     needed = {name: one.permission for name, one in ACTIONS.items()}
     assert {*needed.values()} == {"retry", "remove", "pause", "run", "edit_schedules"}
     for permission in ("retry", "remove", "pause", "run", "edit_schedules"):

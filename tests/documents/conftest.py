@@ -1,5 +1,5 @@
 """What is tested where other backends of Django's tasks are installed: on Python 3.11, as one of them needs the package
-django-tasks, which must not be beside Django 6."""
+django-tasks, which must not be next to Django 6."""
 
 import sys
 

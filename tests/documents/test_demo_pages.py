@@ -45,7 +45,7 @@ TOLD = {
     "send_invoice": "done at attempt 2",
     "ask_supplier": "12 of 12 started",
 }
-"""What stands beside the button of each card in the end, as regular expressions: a busy machine may take more runs."""
+"""What stands next to the button of each card in the end, as regular expressions: a busy machine may take more runs."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""djqueue beside another backend of Django's tasks, as on the pages about moving: each worker runs its own tasks."""
+"""djqueue next to another backend of Django's tasks, as on the pages about moving: each worker runs its own tasks."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""When a call is sent: with the caller's transaction on a database, on its commit beside one."""
+"""When a call is sent: with the caller's transaction on a database, on its commit next to one."""
 
 import logging
 import sys

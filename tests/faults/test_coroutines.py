@@ -1,4 +1,4 @@
-"""Async commands that harm the event loop of their consumer: those beside them run to their end all the same."""
+"""Async commands that harm the event loop of their consumer: those next to them run to their end all the same."""
 
 import pytest
 

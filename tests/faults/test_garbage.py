@@ -30,7 +30,7 @@ class Bomb:
 
 @pytest.mark.backends(*STORES)
 def test_garbage_in_the_store_is_put_aside_unread_to19(consumers, tmp_path):
-    """DJ-18, TO-19: random, cut, forged, flipped and misplaced messages beside valid ones."""
+    """DJ-18, TO-19: random, cut, forged, flipped and misplaced messages next to valid ones."""
     queue, chance, canary = queues["default"], seeded(), tmp_path / "canary"
     consumer = consumers.start()
     good, bad = [], []

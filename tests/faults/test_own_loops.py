@@ -1,4 +1,4 @@
-"""Loops of one's own, in real processes, beside which no consumer reaps."""
+"""Loops of one's own, in real processes, next to which no consumer reaps."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A message that kills its worker every time ends in the failed queue; those beside it do not."""
+"""A message that kills its worker every time ends in the failed queue; those next to it do not."""
 
 import sys
 import time

@@ -190,7 +190,7 @@ def test_one_process_keeps_the_schedule_and_another_one_once_it_is_killed(consum
 
 
 def assert_ticked_once(consumers, others=()):
-    """All that ran, beside these others, are ticks of the schedule, and each ran once."""
+    """All that ran, next to these others, are ticks of the schedule, and each ran once."""
     now, ends = int(queues["default"].now()), [event.id for event in consumers.ledger.of("end")]
     ends = [id for id in ends if id not in others]
     moments = [datetime.fromtimestamp(second, UTC) for second in range(now - 300, now + 1)]

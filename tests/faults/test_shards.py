@@ -59,7 +59,7 @@ class Shards:
         return [shard for shard, ids in wanted.items() if done[shard] != ids]
 
     def overlaps(self, events) -> list[tuple]:
-        """The runs of one shard that went on beside each other; one that was cut off ended when its process did."""
+        """The runs of one shard that went on next to each other; one that was cut off ended when its process did."""
         ended = {event.run: event.at for event in events if event.what == "end"}
         runs = defaultdict(list)
         for event in events:
@@ -77,7 +77,7 @@ class Shards:
 @pytest.mark.backends(*STORES)
 @pytest.mark.parametrize("command", [step, step_alone], ids=["runs", "alone"])
 def test_sq1_sq9_shards_keep_their_order_while_consumers_are_killed(consumers, command):
-    """SQ-1, SQ-2, SQ-9: per shard in order and one at a time; none lost, none run beside another of its shard."""
+    """SQ-1, SQ-2, SQ-9: per shard in order and one at a time; none lost, none run next to another of its shard."""
     chance = seeded()
     shards = Shards.enqueued(command, chance, longest=full(8, 2))
     args = ("-t", THREADS, "--lease", LEASE, "-v", 0)

@@ -40,7 +40,7 @@ def notify_once(user):
 
 @pytest.fixture
 def running_consumer(queue):
-    """A consumer beside the test that has run something: its connections are there, its modules loaded."""
+    """A consumer next to the test that has run something: its connections are there, its modules loaded."""
     with serving(delay=0.02, max_delay=0.05, threads=2):
         notify("warm")
         eventually(lambda: ran)

@@ -53,7 +53,7 @@ def test_the_requests_are_spread_over_three_threads_in_order(queue):
     assert sorted(batches) == [[1, 4, 7], [2, 5, 8], [3, 6]]
 
 
-# ---- usage: three workers beside each other, as coroutines
+# ---- usage: three workers next to each other, as coroutines
 
 
 @pytest.mark.backends("memory", "sqlite", "postgres", "redis")

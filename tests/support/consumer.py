@@ -1,4 +1,4 @@
-"""What the tests of a message's life share: a consumer beside the test, chosen commands, receivers of signals."""
+"""What the tests of a message's life share: a consumer next to the test, chosen commands, receivers of signals."""
 
 import threading
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ PATIENCE = 30.0
 
 @dataclass
 class RunningConsumer:
-    """A consumer that runs in a thread beside the test."""
+    """A consumer that runs in a thread next to the test."""
 
     consumer: Consumer
     future: Future
@@ -54,7 +54,7 @@ class RunningConsumer:
 
 @contextmanager
 def serving(*aliases: str, limit: int | None = None, **options) -> Iterator[RunningConsumer]:
-    """Run a consumer beside the block, without a schedule unless asked for, and stop it at the end."""
+    """Run a consumer next to the block, without a schedule unless asked for, and stop it at the end."""
     consumer = Consumer(aliases or None, **{"periodic": False, **options})
 
     def run() -> int:

@@ -26,7 +26,7 @@ from djqueue.tasks.compat import PACKAGE
 from tests.support.documents import Block
 
 OTHER_BACKENDS = {"django_tasks_db", "django_rq", "django_tasks_rq"}
-"""Apps that are installed on Python 3.11 alone: some of them need the package that must not be beside Django 6."""
+"""Apps that are installed on Python 3.11 alone: some of them need the package that must not be next to Django 6."""
 
 
 class Runner:

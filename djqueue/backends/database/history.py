@@ -116,7 +116,7 @@ def _listed(seq: int, text: str) -> list[HistoryRow]:
 
 
 def _cut(sql: Dialect, most: int) -> tuple[int, int]:
-    """Drop the records beyond ``most`` of the row in which they begin. All rows before a seq, which is returned beside
+    """Drop the records beyond ``most`` of the row in which they begin. All rows before a seq, which is returned next to
     the number of dropped records, are beyond too."""
     for seq, newer, text in sql.beyond(most):
         lines = lines_of(text)

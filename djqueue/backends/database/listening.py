@@ -315,7 +315,7 @@ def listener_of(database: str, through: str) -> Listener:
 
 
 def connect(alias: str) -> Any:
-    """A connection of psycopg to the database of an alias, beside the one that Django has."""
+    """A connection of psycopg to the database of an alias, next to the one that Django has."""
     django = connections[alias]
     return django.Database.connect(**{**PARAMETERS, **django.get_connection_params(), "autocommit": True})
 

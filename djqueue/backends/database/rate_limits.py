@@ -64,7 +64,7 @@ class Look(NamedTuple):
 class Looks:
     """Reads without a lock, for the polls of one queue object.
 
-    If the last claim found the queue empty, a look reads the queue beside the rate limit. Otherwise it reads the rate
+    If the last claim found the queue empty, a look reads the queue next to the rate limit. Otherwise it reads the rate
     limit alone, which takes a sixth of the time: the claim then finds out whether anything is left.
     """
 

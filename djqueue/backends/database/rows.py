@@ -141,7 +141,7 @@ def number_of(name: str) -> int:
 
 
 def arrival_of(entry: Entry, key: str = "", guard: Guard | None = None, lifo: bool = False) -> NewRow:
-    """An entry to put, beside a guard whose mark has that key. Raises ValueError for a field that does not fit.
+    """An entry to put, next to a guard whose mark has that key. Raises ValueError for a field that does not fit.
 
     With ``lifo`` priorities are stored with the opposite sign, but not in lanes.
     """

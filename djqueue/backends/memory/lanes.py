@@ -12,7 +12,7 @@ from djqueue.flow.gates import HOLD_PAUSE, LANE_SCHEDULED, Gate, Lane
 
 
 class Bell:
-    """Wakes the threads that sleep beside it. A ring between a thread's last look and its sleep is not missed."""
+    """Wakes the threads that sleep next to it. A ring between a thread's last look and its sleep is not missed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

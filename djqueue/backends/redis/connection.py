@@ -40,7 +40,7 @@ from djqueue.backends.redis.protocol import type_of, untext
 from djqueue.backends.redis.scripts import Script
 from djqueue.exceptions import InvalidQueueError, QueueFull, StoreError, StoreUnreachable
 
-MEND = "Start it, or correct CONNECTION."
+FIX = "Start it, or correct CONNECTION."
 MEND_CLUSTER = "Give CONNECTION redis+cluster:// and the addresses of some nodes."
 MEND_NUMBER = "Correct the number in CONNECTION, or the setting databases of the server."
 CLUSTER_FAULTS = (ClusterDownError, ClusterError, RedisClusterException)
@@ -241,9 +241,9 @@ class Link:
     def told(self, error: Exception, keys: Sequence[Any] = ()) -> Exception:
         """The error of a client in our words, if we have any; ``keys`` are those of the call."""
         if isinstance(error, ConnectionError):
-            return RedisUnreachable(f"{self.where} cannot be reached: {_reason(error)}. {MEND}")
+            return RedisUnreachable(f"{self.where} cannot be reached: {_reason(error)}. {FIX}")
         if isinstance(error, TimeoutError):
-            return RedisSilent(f"{self.where} does not answer: {_reason(error)}. {MEND}")
+            return RedisSilent(f"{self.where} does not answer: {_reason(error)}. {FIX}")
         if isinstance(error, OutOfMemoryError) or "-OOM" in str(error):  # Redis 6 wraps the error of a script
             return QueueFull(f"{self.where} is full (maxmemory) and takes no more.")
         if "WRONGTYPE" in str(error):
@@ -399,7 +399,7 @@ def check_server(link: Link) -> list[CheckMessage]:
     try:
         servers = link.servers()
     except FAULTS as error:
-        return [Error(f"{link.where} cannot be reached: {_reason(error)}.", hint=MEND, id="djqueue.E101")]
+        return [Error(f"{link.where} cannot be reached: {_reason(error)}.", hint=FIX, id="djqueue.E101")]
     return [message for where, client in servers for message in _check(link, where, client)]
 
 
@@ -407,7 +407,7 @@ def _check(link: Link, where: str, client: Any) -> list[CheckMessage]:
     try:
         info = client.info()
     except (ConnectionError, TimeoutError) as error:
-        return [Error(f"{where} cannot be reached: {_reason(error)}.", hint=MEND, id="djqueue.E101")]
+        return [Error(f"{where} cannot be reached: {_reason(error)}.", hint=FIX, id="djqueue.E101")]
     except RedisError as error:
         if not isinstance(told := link.told(error), RedisLacksDatabase):
             return []

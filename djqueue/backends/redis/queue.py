@@ -295,19 +295,19 @@ class RedisQueue(LeasedQueue):
 
     def sweep(self, limit: int = 1000) -> int:
         """As in the contract; envelopes first, then bodies if there are more of them."""
-        mended, is_over = 0, False
+        fixed, is_over = 0, False
         while limit > 0 and not is_over:
             part, cursor = self._swept
             at_once = min(limit, ENVELOPES_AT_ONCE if part == "env" else BODIES_AT_ONCE)
             cursor, surplus, back, failed = self._run("sweep", (self.rings, part, cursor, at_once))
             self._tell_of_orphans(back, failed)
-            mended, limit = mended + len(back) + len(failed), limit - at_once
+            fixed, limit = fixed + len(back) + len(failed), limit - at_once
             if cursor != b"0":
                 self._swept = part, cursor
             else:
                 self._swept = ("body" if part == "env" and surplus > 0 else "env"), cursor
                 is_over = self._swept[0] == "env"
-        return mended + self._recount()
+        return fixed + self._recount()
 
     def _recount(self) -> int:
         """Correct some lanes that are not at their place, or whose number in flight is wrong; how many."""

@@ -77,7 +77,7 @@ class Adapter(Case):
     # ---- the settings
 
     def tasks_setting(self) -> dict[str, Any]:
-        """TASKS: the backend as ``default``, beside it as ``second``, and as ``any`` for queues of any name."""
+        """TASKS: the backend as ``default``, next to it as ``second``, and as ``any`` for queues of any name."""
         one = {"QUEUES": [*self.queue_names], **self.backend}
         aliases = {"default": one, "second": one, "any": {**one, "QUEUES": []}}
         return aliases | ({"retrying": {"QUEUES": [*self.queue_names], **self.retrying}} if self.retrying else {})

@@ -296,7 +296,7 @@ class ExtendContract(Contract):
         assert abs(record.at - DedupMark.read(queue.store.get("key")).at / 1e6) < ROUNDED
 
 
-# ---- Guards beside an entry in a put. Mix GuardContract into a test class, as QueueContract
+# ---- Guards next to an entry in a put. Mix GuardContract into a test class, as QueueContract
 
 
 class OnceContract(Contract):

@@ -146,7 +146,7 @@ class OrderedContract(LaneSuite):
         assert (one.lane("a").waiting, other.lane("a").waiting, len(one)) == (1, 0, 1)
 
 
-# ---- Whose turn it is: priorities, fair turns of lanes, and entries in no lane beside them
+# ---- Whose turn it is: priorities, fair turns of lanes, and entries in no lane next to them
 
 
 def one_by_one(queue: BaseQueue, count: int) -> list[str]:

@@ -55,7 +55,7 @@ def put(queue: BaseQueue, *names: str, **fields) -> dict[str, Entry]:
 
 
 def send(queue: BaseQueue, guard: Guard, *names: str, **fields) -> dict[str, Entry]:
-    """Put one entry per name, all beside this guard, in one call; returns those that were accepted by name."""
+    """Put one entry per name, all next to this guard, in one call; returns those that were accepted by name."""
     entries = {name: entry(name, **fields) for name in names}
     told = queue.put(list(entries.values()), [guard] * len(entries))
     return {name: one for (name, one), accepted in zip(entries.items(), told, strict=True) if accepted}

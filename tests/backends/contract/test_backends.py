@@ -53,7 +53,7 @@ class TestLeases(OnEachBackend, LeaseContract):
 
 @pytest.mark.backends(*SERVED, *DISCOVERED)
 class TestGuards(OnEachBackend, GuardContract):
-    """Conditions beside entries."""
+    """Conditions next to entries."""
 
 
 @pytest.mark.backends(*LANED, *DISCOVERED)

@@ -11,7 +11,7 @@ from tests.support.backends import FULL
 
 WIDE = {"limit": 10**6, "window": 0.5}
 OWN = {"claim", "clear", "connection_key", "exchange", "own_rate_limit", "read", "reset"}
-"""What a throttled queue does itself; beside that it has the settings of its window."""
+"""What a throttled queue does itself; next to that it has the settings of its window."""
 
 
 class Within:

@@ -87,7 +87,7 @@ def due(queue: DatabaseQueue, **fields) -> None:
 
 
 def put_beside(guard, **fields) -> Case:
-    """A put of two entries beside guards of one kind."""
+    """A put of two entries next to guards of one kind."""
     return lambda one, two: lambda: two.put([entry(**fields), entry(**fields)], [guard("a"), guard("b")])
 
 

@@ -1,4 +1,4 @@
-"""Lanes in a database: under threads, beside open transactions, and what they leave behind."""
+"""Lanes in a database: under threads, next to open transactions, and what they leave behind."""
 
 import threading
 

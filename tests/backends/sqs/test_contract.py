@@ -38,7 +38,7 @@ class TestLeases(OnSqs, LeaseContract):
 
 
 class TestGuards(OnSqs, GuardContract):
-    """Conditions beside entries."""
+    """Conditions next to entries."""
 
 
 class TestWake(OnSqs, WakeContract):

@@ -31,7 +31,7 @@ class Peer:
     run_due: Callable[[], None] | None = None
     """Without it, tasks run when they are enqueued."""
     needs: tuple[str, ...] = ()
-    """What must be installed beside the package."""
+    """What must be installed next to the package."""
     combinations: tuple[tuple[str, str], ...] = EACH[-1:]
     """Python and Django."""
 

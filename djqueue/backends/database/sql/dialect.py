@@ -93,7 +93,7 @@ class Heads(NamedTuple):
 
 
 class Payment(NamedTuple):
-    """What a claim by a rate limit changes beside the entries: one fact, if it is still as it was at a moment."""
+    """What a claim by a rate limit changes next to the entries: one fact, if it is still as it was at a moment."""
 
     key: str
     was: bytes

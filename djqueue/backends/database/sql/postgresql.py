@@ -413,7 +413,7 @@ GOT = (
 
 
 def claiming(first: str, condition: str, ready: str, look: bool, completed: str = "NULL") -> str:
-    """Always a row; the entries beside it, and what else there is to do only if there were too few of them."""
+    """Always a row; the entries next to it, and what else there is to do only if there were too few of them."""
     few = "CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN"
     of_lanes = ", ".join(f"{few} {one} END" if look else "NULL" for one in text.OF_LANES)
     return (
