@@ -196,7 +196,7 @@ class TestErrors:
         assert why("corner.broken.say") == why("corner.broken.say")
         assert folder_on_path.written == ["imported corner.broken"]
         monkeypatch.setattr("djqueue.registry.LOOK_AGAIN", 0)
-        folder_on_path.write("corner.broken", COMMAND + "\n# mended\n")
+        folder_on_path.write("corner.broken", COMMAND + "\n# fixed\n")
         assert registry.find("corner.broken.say")
         assert folder_on_path.written == ["imported corner.broken"] * 2
 
@@ -374,7 +374,7 @@ class TestConsumer:
         assert self.consumer(corner_site, folder, "--limit", "1").wait() == 0
         assert folder.written == ["imported outside.jobs", "said"]
 
-    def test_an_import_error_is_told_and_the_message_waits_until_it_is_mended(self, corner_site, folder):
+    def test_an_import_error_is_told_and_the_message_waits_until_it_is_fixed(self, corner_site, folder):
         folder.write("corner.broken", COMMAND + "\n1 / 0\n")
         self.put("corner.broken.say", "corner.broken.say", "tests.app.commands.explode")
         process = self.consumer(corner_site, folder, "--limit", "1")

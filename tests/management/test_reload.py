@@ -1,4 +1,4 @@
-"""``queue_consumer --reload``: starts again when the code changes, waits for a typo to be mended, abandons nothing."""
+"""``queue_consumer --reload``: starts again when the code changes, waits for a typo to be fixed, abandons nothing."""
 
 import json
 import os
@@ -90,19 +90,19 @@ def test_it_starts_again_when_code_changes_and_stops_when_told(site, process, co
     assert process.wait() == 0
 
 
-def test_after_a_typo_it_waits_until_that_is_mended(site, process, code):
+def test_after_a_typo_it_waits_until_that_is_fixed(site, process, code):
     code.write("def broken(:")
     process.wait_for("it is started again when a file changes")
     assert "SyntaxError" in process.output
-    code.write(APP.format("mended"))
+    code.write(APP.format("fixed"))
     until(lambda: process.output.count("; queues: ") == 2)
     put("say")
-    until(lambda: written(site) == ["mended"])
+    until(lambda: written(site) == ["fixed"])
     process.term()
     assert process.wait() == 0
 
 
-def test_it_ends_while_it_waits_for_a_typo_to_be_mended(process, code):
+def test_it_ends_while_it_waits_for_a_typo_to_be_fixed(process, code):
     code.write("def broken(:")
     process.wait_for("it is started again when a file changes")
     process.term()

@@ -166,7 +166,7 @@ _LARGEST = 2**20  # bytes: the most that a queue may allow
 _TRIES = 3
 _PAUSE = 0.1  # seconds before the second try of what SQS failed to do; twice that before the third
 _CREATE = "create it, or let djqueue do that with OPTIONS['CREATE'] = True."
-_MEND = "Correct CONNECTION, or what boto3 finds: region, credentials, network."
+_FIX = "Correct CONNECTION, or what boto3 finds: region, credentials, network."
 _MISSING = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 _HIDDEN = ("AccessDenied", "AccessDeniedException")
 
@@ -351,7 +351,7 @@ class Link:
     def _away(self, error: BotoCoreError) -> SqsUnreachable:
         if isinstance(error, SqsUnreachable):
             return error
-        return SqsUnreachable(f"{self.where} cannot be reached: {str(error).rstrip('.')}. {_MEND}")
+        return SqsUnreachable(f"{self.where} cannot be reached: {str(error).rstrip('.')}. {_FIX}")
 
     def _missing(self) -> InvalidQueueError:
         return InvalidQueueError(f"There is no {self.where}: {_CREATE}")
@@ -380,9 +380,9 @@ def check_link(link: Link) -> list[CheckMessage]:
     except (BotoCoreError, ClientError) as error:
         if is_hidden(error):
             return []
-        told = str(error).removesuffix(f" {_MEND}")
+        told = str(error).removesuffix(f" {_FIX}")
         text = told if isinstance(error, SqsUnreachable) else f"{link.where} cannot be reached: {told}"
-        return [Error(text, hint=_MEND, id="djqueue.E301")]
+        return [Error(text, hint=_FIX, id="djqueue.E301")]
     warnings: list[CheckMessage] = []
     if found.get("RedrivePolicy"):
         hint = "Remove its RedrivePolicy: djqueue counts starts itself, and moves to its failed queue, with the reason."
