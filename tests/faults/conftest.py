@@ -1,6 +1,5 @@
 """The site of a fault test knows the commands in this folder."""
 
-import os
 import signal
 import sqlite3
 from urllib.parse import urlsplit
@@ -12,7 +11,7 @@ from tests.faults.processes import Consumers
 from tests.faults.proxy import Address, Proxy
 from tests.support.backends import Backend, redis_url, worker_number
 from tests.support.processes import until
-from tests.support.server_process import Server
+from tests.support.server_process import Server, status_of
 from tests.support.servers import database
 
 APPS = ["djqueue", "tests.app", "tests.faults"]
@@ -95,7 +94,7 @@ def freeze(backend):
 
     def stop(process):
         process.send(signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        until(lambda: status_of(process.pid)["State"].startswith("T"))
         if backend.id == "sqlite" and not writable(connections["default"].settings_dict["NAME"]):
             process.send(signal.SIGCONT)
             return False

@@ -1,6 +1,7 @@
 """A supervisor and its processes: which die, are replaced under load, and end together."""
 
 import os
+import re
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,7 +69,13 @@ def test_a_killed_process_is_started_again_and_what_it_ran_is_run(consumers):
 
 @pytest.mark.backends(*STORES)
 @pytest.mark.parametrize(
-    ("count", "bound"), [(1, ("--max-messages", 60)), (2, ("--max-messages", 60)), (2, ("--max-age", 1))], ids=str
+    ("count", "bound"),
+    [
+        (2, ("--max-messages", 60)),
+        pytest.param(1, ("--max-messages", 60), marks=pytest.mark.full),
+        pytest.param(2, ("--max-age", 1), marks=pytest.mark.full),
+    ],
+    ids=str,
 )
 def test_processes_are_replaced_under_load_without_a_gap(consumers, count, bound):
     """Nothing is lost, nothing is run twice, and at no moment do fewer serve than are wanted."""
@@ -257,7 +264,7 @@ def test_one_that_stands_still_is_replaced_and_work_schedule_and_reaping_go_on(c
     halt(keeper.pid)
     since = ledger.now()
     line = supervisor.wait_for("has stood still", NOTICED)
-    assert f"(pid {keeper.pid}) has stood still for 10 s" in line
+    assert re.search(rf"\(pid {keeper.pid}\) has stood still for 1[0-4] s", line)
     assert words in line
     wait(consumers, "ready", 3)
     assert is_gone(keeper.pid)
