@@ -150,6 +150,7 @@ class WindowsContract(LaneSuite):
 # ---- Rate limits in a store: windows that are shared by name
 
 WINDOW = 0.4
+PAUSE = 0.002
 
 
 def a_rate_limit(limit: int, seconds: float = LONG, spacing: str = "", **ways) -> RateLimit:
@@ -328,7 +329,7 @@ class Rate(NamedTuple):
         """When each of ``count`` entries left; each is claimed as soon as it may leave."""
         found: list[float] = []
         while len(found) < count:
-            found += [lease.claimed for lease in self.claim(limit)]
+            found += self.claimed(limit)
         return found
 
     def moments_of_many(self, threads: int, count: int, limit: int) -> list[float]:
@@ -337,10 +338,17 @@ class Rate(NamedTuple):
 
         def work() -> None:
             while len(found) < count:
-                found.extend(lease.claimed for lease in self.claim(limit))
+                found.extend(self.claimed(limit))
 
         together(*[work] * threads, last=self.queue.close)
         return sorted(found)
+
+    def claimed(self, limit: int) -> list[float]:
+        """When each left of those that leave now; a pause if none does, so that who asks is not all that runs."""
+        moments = [lease.claimed for lease in self.claim(limit)]
+        if not moments:
+            time.sleep(PAUSE)
+        return moments
 
 
 class RateContract(Contract):
