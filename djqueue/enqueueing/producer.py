@@ -164,13 +164,14 @@ class Terms(NamedTuple):
     encoding: dict[str, Any]
     kept: bool
     """Whether their results will be kept."""
+    queue_name: str
 
 
 def _terms_of(command: Enqueueable, given: Policy, queue: BaseQueue) -> Terms:
     refuse_what_it_cannot(queue, given)
     policy = given.resolved(queue.now)
     carried = {} if policy is command.policy else policy.overrides(command.policy)
-    return Terms(policy, carried, _encoding(policy), policy.keeps_result > 0)
+    return Terms(policy, carried, _encoding(policy), policy.keeps_result > 0, queue.base_name)
 
 
 def _pending_calls(command: Enqueueable, calls: Sequence[tuple[Call, Policy]], queue: BaseQueue) -> list[PendingCall]:
@@ -183,11 +184,11 @@ def _pending_calls(command: Enqueueable, calls: Sequence[tuple[Call, Policy]], q
 
 
 def _pending_call(command: Enqueueable, call: Call, terms: Terms, queue: BaseQueue, id: str) -> PendingCall:
-    policy, carried, encoding, kept = terms
+    policy, carried, encoding, kept, queue_name = terms
     metadata = carriers.produce(queue.alias) if carriers.registered else {}
     if instruments.registered:
         metadata |= instruments.sent(queue.alias, command.name, id)
-    data = encode(Message(id, queue.base_name, command.name, *call, metadata, carried), **encoding)
+    data = encode(Message(id, queue_name, command.name, *call, metadata, carried), **encoding)
     asked = call if policy.plan is None else command.as_asked(policy.plan.key, call)
     entry = policy.to_entry(data, id, command.name, asked)
     guard = policy.condition(command.name, *command.identity(call, policy)) if policy.guarded else None

@@ -140,7 +140,7 @@ class PickleCodec:
         if models not in _PICKLERS:
             raise ValueError(f"models={models!r}; choose from {', '.join(_PICKLERS)}")
         dump = _PICKLERS[models]
-        if not (_PLAIN.issuperset(map(type, args)) and _PLAIN.issuperset(map(type, kwargs.values()))):
+        if not _PLAIN.issuperset(map(type, args)) or (kwargs and not _PLAIN.issuperset(map(type, kwargs.values()))):
             _warn_of_rows(args, kwargs)
         try:
             return dump((args, kwargs))
