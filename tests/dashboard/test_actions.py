@@ -1,6 +1,7 @@
 """What the dashboard does: its effect on the store, who may do it, what is asked before, and what is recorded."""
 
 import re
+from functools import partial
 from html import unescape
 
 import pytest
@@ -9,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from djqueue import operations, queues, schedules
 from djqueue.backends.entries import READY, Entry
 from djqueue.dashboard.actions import LONGEST_WHY
+from djqueue.operations import paging
 from djqueue.operations.acting import ACTIONS
 from djqueue.operations.messages import find_message
 from djqueue.running import consumers
@@ -156,6 +158,16 @@ def test_all_that_a_filter_selects(queue, superuser):
         3,
         "state failed, text of the error answer</b> for",
     )
+
+
+@STORES
+def test_an_action_on_all_says_how_far_messages_were_checked(queue, superuser, monkeypatch):
+    monkeypatch.setattr(paging, "page", partial(paging.page, most=2))
+    ids = [failed(1), failed(3), failed(5)]
+    page = superuser.post(ACT, {"action": "requeue", "which": "all", "state": "failed"}).content.decode()
+    assert "Retry 2 messages?" in page
+    assert "2 messages were checked: filter more narrowly" in page
+    assert [state_of(id) for id in ids] == ["failed"] * 3
 
 
 def test_what_has_failed_is_only_meant_where_it_is_asked_for(queue, superuser):

@@ -6,6 +6,8 @@ import time
 import pytest
 
 from djqueue import operations, schedules
+from djqueue.dashboard.rendering import ago
+from djqueue.operations.clocks import Clocks
 from djqueue.operations.health import GONE_LATELY
 from tests.dashboard.calls import failed, heartbeat, send_receipt
 from tests.dashboard.conftest import ROOT
@@ -52,3 +54,7 @@ def test_facts_of_the_store_are_told_by_its_clock(skewed_queue, superuser):
     assert re.search("made at run time every 600 s in (9m|10m)", text_of(superuser.get(ROOT + "schedules/")))
     assert "ends in 9m" in pages["queues/"]
     assert re.search(r"web-1:43:dead gone .*1m \d\ds ago", pages["consumers/"])
+
+
+def test_what_never_was_is_no_time_ago(skewed_queue):
+    assert ago(None, "default", Clocks()) == "-"
