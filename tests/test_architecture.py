@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import os
 import subprocess
 import sys
 import textwrap
@@ -90,6 +91,13 @@ def test_importing_djqueue_is_light():
 def test_a_star_import_needs_no_package_that_may_be_missing():
     code = "import sys; sys.modules['django_tasks'] = None; from django.conf import settings; settings.configure()"
     assert "djqueue.tasks" not in _loaded_by(f"{code}; from djqueue import *")
+
+
+def test_a_fork_before_there_are_settings_is_silent():
+    code = "import os, djqueue.consumer.database_connections\nif child := os.fork(): os.waitpid(child, 0)"
+    env = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_using_a_public_name_loads_no_server_and_no_model():
