@@ -49,6 +49,7 @@ class ForkServer:
         self.seconds = 0.0
         """Of the processor, for all that has ended."""
         self._connection: socket.socket | None = None
+        self._process: subprocess.Popen | None = None
 
     def start(self, arguments: list[str], env: dict[str, str], cwd: str, output: int) -> "Forked":
         """Start `python ARGUMENTS` in this environment and folder; it writes to the descriptor `output`."""
@@ -61,7 +62,7 @@ class ForkServer:
     def _connected(self) -> socket.socket:
         if self._connection is None:
             self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
                 cwd=ROOT,
                 env={**os.environ, **INTERPRETER},
