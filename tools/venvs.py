@@ -92,10 +92,10 @@ def install(venv: Path, *what):
 
 @functools.cache
 def registry() -> dict[str, str]:
-    """Where pip has been told to find packages, for uv, which does not read what pip is told."""
+    """Where pip is configured to find packages, for uv, which does not read pip's configuration."""
     listed = subprocess.run([pip(), "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
-    told = dict(line.split("=", 1) for line in listed.splitlines())
-    found = {name: told.get(f":env:.{name}") or told.get(f"global.{name}") for name in UV_NAMES}
+    settings = dict(line.split("=", 1) for line in listed.splitlines())
+    found = {name: settings.get(f":env:.{name}") or settings.get(f"global.{name}") for name in UV_NAMES}
     return {UV_NAMES[name]: value.strip("'") for name, value in found.items() if value}
 
 
