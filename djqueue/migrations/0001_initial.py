@@ -1,5 +1,4 @@
 from django.db import migrations, models
-from django.db.models.functions import Least
 
 import djqueue.models
 
@@ -205,8 +204,11 @@ class Migration(migrations.Migration):
                     models.UniqueConstraint(fields=("entry_id", "queue"), name="djqueue_message_id"),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("state", models.F("lane_number")),
-                            ("state__range", (0, Least("lane_number", 2) + 2)),
+                            ("state__range", (0, 2)),
+                            models.Q(
+                                ("lane_number__gte", 16),
+                                models.Q(("state__in", (3, 4)), ("state", models.F("lane_number")), _connector="OR"),
+                            ),
                             _connector="OR",
                         ),
                         name="djqueue_message_state",
