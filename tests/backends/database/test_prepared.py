@@ -1,7 +1,8 @@
 """What puts one entry is prepared by connections to PostgreSQL that do so often; where it is lost it is sent whole."""
 
 import pytest
-from django.db import connections, transaction
+from django.db import DataError, connections, transaction
+from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends.database.sql import prepared
 from djqueue.testing.contract.steps import entry
@@ -69,3 +70,27 @@ def test_the_callers_transaction_does_not_depend_on_it(queue):
     with transaction.atomic(using=queue.database):
         assert queue.put([entry()]) == [True]
     assert queue.stats().ready == OFTEN + 1
+
+
+def test_who_wraps_or_logs_statements_sees_each(queue):
+    put_often(queue)
+    connection, seen = connections[queue.database], []
+
+    def wrapper(execute, sql, *rest):
+        seen.append(sql)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(wrapper):
+        queue.put([entry()])
+    with CaptureQueriesContext(connection) as logged:
+        queue.put([entry()])
+    assert [sql.split()[0] for sql in seen] == [query["sql"].split()[0] for query in logged] == ["INSERT"]
+
+
+def test_what_no_column_can_hold_is_refused_as_before_and_hurts_nothing(queue):
+    for _ in range(2):
+        with pytest.raises(DataError):
+            queue.put([entry(id="a\0b")])
+        put_often(queue)
+    assert prepared_by(queue) == 1
+    assert queue.stats().ready == 2 * OFTEN

@@ -8,7 +8,7 @@ from functools import lru_cache
 from zlib import crc32
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
-from djqueue.backends.database.sql import prepared, text
+from djqueue.backends.database.sql import text
 from djqueue.backends.database.sql.dialect import (
     CHUNK,
     LANE_CAP,
@@ -23,7 +23,6 @@ from djqueue.backends.database.sql.dialect import (
     heads_of,
     in_order,
 )
-from djqueue.backends.database.sql.prepared import TYPES
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 INSTANT = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -117,11 +116,13 @@ class PostgreSQL(Dialect):
         notifying, queue = self._notifying(self._any_soon(arrivals))
         if len(arrivals) == 1:
             return self._insert_one(arrivals[0], notifying.replace("%s", "%(queue)s"))
-        rows, params = table([arrival.row for arrival in arrivals], TYPES)
+        rows, params = table([arrival.row for arrival in arrivals], text.ARRIVING_TYPES)
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}{notifying}"
         return {row[0] for row in self.rows(sql, [*params, self.queue, *queue])}
 
     def rows_of_often(self, sql: str, params: dict[str, object]) -> list[tuple]:
+        from djqueue.backends.database.sql import prepared  # it needs the driver, which not every project has
+
         return prepared.rows_of(self, sql, params)
 
     def _any_soon(self, arrivals: Sequence[NewRow]) -> bool:
@@ -145,7 +146,7 @@ class PostgreSQL(Dialect):
         """
         guarded = [(*arrival.row, arrival.key, arrival.ttl) for arrival in arrivals]
         notifying, queue = self._notifying(self._any_soon(arrivals))
-        rows, params = table(guarded, (*TYPES, "text", "bigint"))
+        rows, params = table(guarded, (*text.ARRIVING_TYPES, "text", "bigint"))
         sql = (
             f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({text.ARRIVING}, name, ttl)), g AS ({text.INSERT_FACT} "
             """SELECT DISTINCT ON (name COLLATE "C") name, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e """

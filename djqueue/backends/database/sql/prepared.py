@@ -1,20 +1,29 @@
 """Statements that PostgreSQL parses and plans once for a connection: that takes it longer than to run them.
 
-They are prepared by SQL, as Django has psycopg prepare none: a pooler of transactions gives each transaction another
-session, and a prepared statement belongs to one. Where one is not found, its database has none from then on.
+They are prepared and run by the protocol, past Django's cursor, which would cost as much as the server. That is done
+where nobody would miss it: by psycopg 3, without a transaction, and where no statements are wrapped or logged. A pooler
+of transactions may give each transaction another session, and a prepared statement belongs to one. Where one is not
+found, its database has none from then on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError
+from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
 from djqueue.backends.database.sql import text
 from djqueue.backends.database.sql.dialect import NAMED, Dialect, codes
+
+if is_psycopg3:
+    from django.db.backends.postgresql.base import Cursor, ServerBindingCursor
+    from psycopg import Connection, errors, generators
+    from psycopg.pq import ExecStatus
 
 PREPARED_AFTER = 5
 """How often a connection runs a statement before it prepares it, which is a round trip: one of a web request may never
@@ -23,10 +32,25 @@ EXISTS = "42P05"
 """What PostgreSQL says of a statement that is prepared already; as its name is made of its text, it is the same."""
 LOST = {"26000", "0A000"}
 """What it says of a statement that is not prepared in this session, or whose table has changed."""
-TYPES = ("text", "bytea", "int", "bigint", "bigint", "text", "text", "text", "int", "int", "int", "text", "bigint")
-"""Of ARRIVING."""
-TYPE_OF = {"queue": "text", **dict(zip(text.ARRIVING.split(", "), TYPES, strict=True))}
+TYPE_OF = {"queue": "text", **dict(zip(text.ARRIVING.split(", "), text.ARRIVING_TYPES, strict=True))}
 """The types of parameters."""
+
+
+class Type(NamedTuple):
+    """How a parameter of a type is sent."""
+
+    oid: int
+    is_binary: int
+    """1: as its bytes. A text as a text would end at its first NUL, without an error."""
+    encode: Callable[[Any], bytes]
+
+
+SENT = {
+    "text": Type(25, 1, str.encode),
+    "bytea": Type(17, 1, bytes),
+    "int": Type(23, 0, b"%d".__mod__),
+    "bigint": Type(20, 0, b"%d".__mod__),
+}
 
 _runs: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 """By connection of the driver: how often it ran each statement, and once more for having prepared it."""
@@ -35,42 +59,44 @@ _without: set[str] = set()
 
 
 class Prepared(NamedTuple):
-    """A statement as it is prepared, and as it is run then."""
+    """A statement as it is prepared, and how its parameters are sent."""
 
-    prepare: str
-    execute: str
+    name: bytes
+    sql: bytes
+    parameters: Sequence[tuple[str, Callable[[Any], bytes]]]
+    """Their names, in order, with what makes bytes of their values."""
+    formats: Sequence[int]
+    oids: Sequence[int]
 
 
 @lru_cache(maxsize=64)
 def prepared(sql: str) -> Prepared:
     """From a statement with named parameters."""
     names = list(dict.fromkeys(NAMED.findall(sql)))
-    numbered = NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql)
-    name, types = f"djqueue_{sha256(numbered.encode()).hexdigest()[:16]}", ", ".join(map(TYPE_OF.__getitem__, names))
-    values = ", ".join(f"%({name})s" for name in names)
-    return Prepared(f"PREPARE {name} ({types}) AS {numbered}", f"EXECUTE {name} ({values})")
+    numbered = NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql).encode()
+    types = [SENT[TYPE_OF[name]] for name in names]
+    parameters = [(name, type.encode) for name, type in zip(names, types, strict=True)]
+    name = f"djqueue_{sha256(numbered).hexdigest()[:16]}".encode()
+    return Prepared(name, numbered, parameters, [type.is_binary for type in types], [type.oid for type in types])
 
 
 def rows_of(session: Dialect, sql: str, params: dict[str, object]) -> list[tuple]:
-    """The rows of a statement that connections run often.
-
-    It is not prepared within the caller's transaction, which would be lost with it, nor where the server binds the
-    parameters, as it takes none there.
-    """
+    """The rows of a statement that connections run often, all of whose columns are texts."""
     connection = session.connection
-    if session.joined or connection.alias in _without or connection.features.uses_server_side_binding:
+    if session.joined or connection.alias in _without or not _may_be_passed(connection):
         return session.rows(sql, params)
     runs = _runs.setdefault(connection.connection, {})
     count = runs.get(sql, 0)
     if count < PREPARED_AFTER:
         runs[sql] = count + 1
         return session.rows(sql, params)
-    statement = prepared(sql)
+    statement = prepared(sql.replace("NOW", session.now))
     try:
-        if count == PREPARED_AFTER:
-            _prepare(session, statement)
-            runs[sql] = count + 1
-        return session.rows(statement.execute, params)
+        with connection.wrap_database_errors, connection.connection.lock:
+            if count == PREPARED_AFTER:
+                _prepare(connection.connection, statement)
+                runs[sql] = count + 1
+            return _execute(connection.connection, statement, params)
     except DatabaseError as error:
         if LOST.isdisjoint(codes(error)):
             raise
@@ -78,9 +104,37 @@ def rows_of(session: Dialect, sql: str, params: dict[str, object]) -> list[tuple
     return session.rows(sql, params)
 
 
-def _prepare(session: Dialect, statement: Prepared) -> None:
+def _may_be_passed(connection: Any) -> bool:
+    """Whether nobody wants to see each statement of a connection: no wrapper, no log, no cursor of its own."""
+    raw = connection.connection
+    return (
+        is_psycopg3
+        and type(raw) is Connection
+        and raw.cursor_factory in (Cursor, ServerBindingCursor)
+        and not connection.execute_wrappers
+        and not connection.queries_logged
+    )
+
+
+def _prepare(raw: Any, statement: Prepared) -> None:
+    raw.pgconn.send_prepare(statement.name, statement.sql, statement.oids)
     try:
-        session.count(statement.prepare, None)
-    except DatabaseError as error:
-        if EXISTS not in codes(error):
-            raise
+        _answer(raw)
+    except errors.DuplicatePreparedStatement:
+        pass
+
+
+def _execute(raw: Any, statement: Prepared, params: dict[str, object]) -> list[tuple]:
+    values = [encode(params[name]) for name, encode in statement.parameters]
+    raw.pgconn.send_query_prepared(statement.name, values, statement.formats)
+    result = _answer(raw)
+    columns = range(result.nfields)
+    return [tuple(result.get_value(row, column).decode() for column in columns) for row in range(result.ntuples)]
+
+
+def _answer(raw: Any) -> Any:
+    """Interrupted by a signal as any statement of psycopg is."""
+    [result] = raw.wait(generators.execute(raw.pgconn))
+    if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        raise errors.error_from_result(result)
+    return result

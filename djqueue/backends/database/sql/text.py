@@ -26,6 +26,8 @@ ARRIVING = "id, body, neg_priority, delay, run_at, lane, command, errors, attemp
 """The columns of an arriving entry; delay and run_at in µs, and one of them 0.
 
 A lane_number below 0 does not count while the entry is in a failed queue."""
+ARRIVING_TYPES = tuple("text bytea int bigint bigint text text text int int int text bigint".split())
+"""Their types on PostgreSQL."""
 
 COLUMNS = (
     "queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, "

@@ -15,11 +15,6 @@ VALUES (
 RETURNING id;
 
 
--- put: one entry, as often before
-
--- INSERT as in: put: one entry
-
-
 -- put: two entries
 
 SELECT id FROM djqueue_message WHERE queue = %s AND id IN (%s, %s);

@@ -21,24 +21,6 @@ RETURNING id,
     );
 
 
--- put: one entry, as often before
-
-PREPARE djqueue_:statement (text, text, bytea, int, text) AS
-INSERT INTO djqueue_message (
-    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
-    owner, created, due_since, state, sort_key, sort_at
-)
-VALUES ($1, $2, $3, $4, '', $5, '', 0, 0, 0, '', 0, 0, '', NOW, NOW, 0, $4, NOW)
-ON CONFLICT (queue, id) DO NOTHING
-RETURNING id,
-    (
-        SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
-            1684698469, :bucket
-        )::text ELSE pg_notify(':channel', $1)::text END
-    );
-EXECUTE djqueue_:statement (%(queue)s, %(id)s, %(body)s, %(neg_priority)s, %(command)s);
-
-
 -- put: two entries
 
 WITH e AS (

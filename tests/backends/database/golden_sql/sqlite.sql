@@ -16,11 +16,6 @@ ON CONFLICT (queue, id) DO NOTHING
 RETURNING id;
 
 
--- put: one entry, as often before
-
--- INSERT as in: put: one entry
-
-
 -- put: two entries
 
 INSERT INTO djqueue_message (
