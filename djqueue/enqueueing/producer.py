@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from django.db import transaction
@@ -51,6 +52,7 @@ NEWS: dict[type, tuple[tuple[Signal, ...], tuple[Signal, ...]]] = {
 }
 """The signals for a call that was put, and for one that was not, by the type of its guard."""
 _SIGNALS = {signal for put_or_not in NEWS.values() for sent in put_or_not for signal in sent}
+_receivers_of = attrgetter("receivers")
 
 
 class Call(NamedTuple):
@@ -115,8 +117,7 @@ def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Res
         when_committed(queue.on_commit, _put_or_report, queue, pending)
     else:
         try:
-            for piece in _pieces(queue, pending):
-                _put(queue, piece)
+            _put(queue, pending)
         except StoreError as error:
             raise error.of_queue(queue.alias) from None
     return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in pending]
@@ -236,9 +237,16 @@ def _bytes_of(pending: Sequence[PendingCall]) -> int:
     return sum(len(pending_call.entry.body) for pending_call in pending)
 
 
-def _pieces(queue: BaseQueue, pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
-    """The calls that are sent together or not at all: all of them in a database, elsewhere a chunk."""
-    return _chunks(pending) if queue.database is None else [pending]
+def _put(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
+    """Put calls, which a database takes together or not at all."""
+    chunks = _chunks(pending)
+    if queue.database is not None and len(pending) > 1 and (len(chunks) > 1 or _takes_several_steps(queue, pending)):
+        with transaction.atomic(using=queue.database):
+            for chunk in chunks:
+                _put_chunk(queue, chunk)
+    else:
+        for chunk in chunks:
+            _put_chunk(queue, chunk)
 
 
 def _chunks(pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
@@ -247,33 +255,19 @@ def _chunks(pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
     return [pending] if len(pending) <= size else list(slices(pending, size))
 
 
-def _put(queue: BaseQueue, piece: Sequence[PendingCall]) -> None:
-    chunks = _chunks(piece)
-    if queue.database is not None and (len(chunks) > 1 or _takes_several_steps(queue, piece)):
-        with transaction.atomic(using=queue.database):
-            _put_chunks(queue, chunks)
-    else:
-        _put_chunks(queue, chunks)
-
-
-def _put_chunks(queue: BaseQueue, chunks: Sequence[Sequence[PendingCall]]) -> None:
-    for chunk in chunks:
-        try:
-            _put_chunk(queue, chunk)
-        except PartialEnqueueError as error:
-            _announce(queue, _decided(chunk, error))
-            raise
-        _announce(queue, chunk)
-
-
 def _put_chunk(queue: BaseQueue, chunk: Sequence[PendingCall]) -> None:
-    if chunk[0].policy.merge:
-        chunk[0].sending.accepted = _put_or_merge(queue, chunk[0])
-        return
-    guards = [one.guard for one in chunk]
-    answers = queue.put([one.entry for one in chunk], guards if any(guards) else None)
+    try:
+        if chunk[0].policy.merge:
+            answers = [_put_or_merge(queue, chunk[0])]
+        else:
+            guards = [one.guard for one in chunk]
+            answers = queue.put([one.entry for one in chunk], guards if any(guards) else None)
+    except PartialEnqueueError as error:
+        _announce(queue, _decided(chunk, error))
+        raise
     for one, accepted in zip(chunk, answers, strict=True):
         one.sending.accepted = accepted
+    _announce(queue, chunk)
 
 
 def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall]:
@@ -287,7 +281,7 @@ def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall
 
 
 def _announce(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
-    if not any(signal.receivers for signal in _SIGNALS):
+    if not any(map(_receivers_of, _SIGNALS)):
         return
     news = [(signal, one.entry) for one in pending for signal in _news(one) if signal.receivers]
     if news:
@@ -314,7 +308,7 @@ def _emit_now(queue: BaseQueue, news: Sequence[tuple[Signal, Entry]]) -> None:
 
 def _put_or_report(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
     """Send calls after the commit. No caller is left to catch an error, so a failure is logged and signalled."""
-    pieces, alone = _pieces(queue, pending), pending[0].policy.merge is not None
+    pieces, alone = _chunks(pending) if queue.database is None else [pending], pending[0].policy.merge is not None
     for number, piece in enumerate(pieces):
         try:
             _put(queue, piece)

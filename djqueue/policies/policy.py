@@ -162,10 +162,8 @@ class Placement(NamedTuple):
 NO_LANE = Placement()
 
 
-def placed(plan: Plan | None, name: str, call: Arguments) -> Placement:
+def placed(plan: Plan, name: str, call: Arguments) -> Placement:
     """The lane of a call of the command of that name, and its gate as text."""
-    if plan is None:
-        return NO_LANE
     prefix, parent = conf.get("QUEUE_LANE_PREFIX"), ""
     key = None if plan.key is None else _asked(plan.key, call, name)
     if key is None and plan.key is not None:  # free of what is for each key
@@ -347,7 +345,7 @@ class Policy:
 
     def to_entry(self, data: bytes, id: str, command: str, call: Arguments = ((), {})) -> Entry:
         """The entry that a call becomes. Raises what a function for its shard or key raises."""
-        lane, gate = placed(self.plan, command, call)
+        lane, gate = NO_LANE if self.plan is None else placed(self.plan, command, call)
         priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
         return Entry(data, id, priority, self.run_at, self.delay, lane, 0, 0, 0, 0.0, command, "", gate, "")
 

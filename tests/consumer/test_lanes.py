@@ -78,8 +78,8 @@ def calls(command, *numbers):
 
 def place(*args, **options):
     """The lane and the gate of a call of the command ``app.send``."""
-    lane, gate = placed(Policy.of(**options).plan, "app.send", Call(args))
-    return lane, Gate.read(gate) if gate else None
+    entry = Policy.of(**options).to_entry(b"", "id", "app.send", Call(args))
+    return entry.lane, Gate.read(entry.gate) if entry.gate else None
 
 
 def numbers():

@@ -12,7 +12,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -504,8 +503,10 @@ class RedisQueue(LeasedQueue):
     def _put_plain(self, entry: Entry) -> bool:
         score = 0 if self.name.endswith(FAILED_SUFFIX) else entry.priority if self._lifo else -entry.priority
         behind = protocol.plain_envelope(entry.priority, entry.command)
-        with suppress(ConnectionError):
+        try:
             return self._run("put_plain", (protocol.text(entry.id), entry.body, score, behind, self.rings)) == 1
+        except ConnectionError:
+            pass
         self._run("put_again", (self.rings, self._remember, *protocol.accepted(entry, None)))
         return True  # if it was known then, the first call has put it
 
