@@ -2,7 +2,7 @@
 PYTHON ?= python3
 DEV = $(PYTHON) tools/dev.py
 MAKEFLAGS += --no-print-directory
-.PHONY: help demo test test-all lint format docs screenshots conformance bench-quick bench-operations kill-loops race scale
+.PHONY: help demo test test-all lint format docs screenshots conformance bench-quick bench-before bench-operations kill-loops race scale
 
 help:
 	@$(DEV) --help
@@ -12,6 +12,9 @@ demo:
 
 bench-quick:
 	@$(DEV) bench-quick $(if $(filter-out 0,$(WRITE)),--write)
+
+bench-before:
+	@$(DEV) bench-before $(if $(COMMIT),--commit $(COMMIT))
 
 race:
 	@$(DEV) race $(if $(filter-out 0,$(QUICK)),--quick)

@@ -34,10 +34,10 @@ Suites = dict[venvs.Combination, list[tuple[str, ...]]]
 """Combinations of Python and Django, and the calls of pytest on each."""
 
 PROCESSORS = os.cpu_count() or 1
-# Many tests wait for something: four for each processor keep them busy, of the quick ones two. A few at a time, so
+# Many tests wait for something: six for each processor keep them busy, of the quick ones four. A few at a time, so
 # that none waits at the end for another one's many.
-PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(8, 4 * PROCESSORS)))
-QUICK_PYTEST = (*PYTEST[:-1], str(min(8, 2 * PROCESSORS)))
+PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(12, 6 * PROCESSORS)))
+QUICK_PYTEST = (*PYTEST[:-1], str(min(8, 4 * PROCESSORS)))
 # What an interpreter can change shows in memory, where commands are declared and run.
 INTERPRETER = (
     *("-m", "not slow and not alone"),
@@ -59,7 +59,7 @@ def test(full: bool = False):
     with step("lint"):
         run_lint(python)
     with ThreadPoolExecutor(1) as beside:  # they use one processor, and tests often wait
-        checks = beside.submit(check_the_rest, python)
+        checks = beside.submit(check_the_rest, python, "html" if full else "dummy")
         for combination, chosen in suites.items():
             for arguments in chosen:
                 with step(f"tests on {combination}"):
@@ -98,7 +98,7 @@ def format_code():
 
 def docs():
     """Build the documentation into docs/_build."""
-    check_documents(venvs.ensure(VENV, "test"))
+    check_documents(venvs.ensure(VENV, "test"), "html")
 
 
 def screenshots():
@@ -115,6 +115,21 @@ def bench_quick(write: bool):
     apt.ensure(servers)
     python = venvs.ensure(VENV, "test")
     hand_over(python, "tests/benchmarks/run.py", *(["--write"] if write else []))
+
+
+def bench_before(commit: str):
+    """What enqueueing and draining cost here, in turns with another commit."""
+    need("tests/benchmarks/before.py")
+    apt.ensure(servers)
+    python = venvs.ensure(VENV, "test")
+    with tempfile.TemporaryDirectory() as folder:
+        checkout = Path(folder) / "djqueue"
+        run("git", "worktree", "add", "-q", "--detach", checkout, commit)
+        try:
+            run(python, "-m", "compileall", "-q", checkout / "djqueue")
+            run(python, "-m", "tests.benchmarks.before", "--before", checkout)
+        finally:
+            run("git", "worktree", "remove", "--force", checkout)
 
 
 def race(quick: bool):
@@ -221,9 +236,9 @@ def start_servers():
             servers.start(kind)
 
 
-def check_the_rest(python: Path):
+def check_the_rest(python: Path, builder: str):
     check_code(python)
-    check_documents(python)
+    check_documents(python, builder)
     check_package(python)
     with step("demo"):
         run_demo("--once")
@@ -252,16 +267,17 @@ def run_types(python: Path):
     run(python, "-m", "mypy")
 
 
-def check_documents(python: Path):
+def check_documents(python: Path, builder: str):
+    """All that Sphinx warns of is an error. The builder "dummy" reads and resolves all, and writes nothing."""
     with step("documentation"):
         need("docs/conf.py")
-        run(python, "-m", "sphinx", "-E", "-a", "-W", "--keep-going", "-q", "-b", "html", "docs", "docs/_build")
+        run(python, "-m", "sphinx", "-E", "-a", "-W", "--keep-going", "-q", "-b", builder, "docs", "docs/_build")
 
 
 def check_package(python: Path):
     """Source archive, wheel from it, and what a project finds that has nothing else but Django and croniter."""
     with step("package"), tempfile.TemporaryDirectory() as folder:
-        run(python, "-m", "build", "--outdir", folder, quiet=True)
+        venvs.build(folder)
         wheel = next(Path(folder).glob("*.whl"))
         check_contents(wheel)
         venvs.create(Path(folder) / "bare")
@@ -363,6 +379,9 @@ def parser() -> argparse.ArgumentParser:
     bencher = tasks.add_parser("bench-quick", help=bench_quick.__doc__)
     bencher.add_argument("--write", action="store_true", help="store the figures of this run; in make: WRITE=1")
     bencher.set_defaults(function=bench_quick)
+    comparer = tasks.add_parser("bench-before", help=bench_before.__doc__)
+    comparer.add_argument("--commit", default="HEAD", help="the other commit; in make: COMMIT=main~5 (default: HEAD)")
+    comparer.set_defaults(function=bench_before)
     racer = tasks.add_parser("race", help=race.__doc__)
     racer.add_argument(
         "--quick", action="store_true", help="fewer messages, one round, nothing written; in make: QUICK=1"

@@ -86,8 +86,16 @@ def create(venv: Path, python: str = sys.executable):
 
 
 def install(venv: Path, *what):
-    uv = pip().parent / "uv"
-    run(uv, "pip", "install", "-q", "--python", venv / "bin/python", *what, env=registry(), quiet=True)
+    run_uv("pip", "install", "--python", venv / "bin/python", *what)
+
+
+def build(folder: Path | str):
+    """The source archive of the project, and the wheel that is made of it."""
+    run_uv("build", "--python", sys.executable, "--out-dir", folder, ROOT)
+
+
+def run_uv(*arguments):
+    run(pip().parent / "uv", "-q", *arguments, env=registry(), quiet=True)
 
 
 @functools.cache

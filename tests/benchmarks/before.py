@@ -1,6 +1,6 @@
-"""What enqueueing and draining cost, next to another checkout of djqueue.
+"""What enqueueing and draining cost, next to another checkout of djqueue: ``make bench-before COMMIT=main~10``.
 
-    python -m tests.benchmarks.before --before CHECKOUT [--restarts N] [--turns N] [BACKEND …]
+    python -m tests.benchmarks.before --before CHECKOUT [--restarts N] [--turns N] [--verbs VERB …] [BACKEND …]
 
 Two processes live at the same time, one for each djqueue, and take turns of less than a second, in shuffled order:
 other load meets both. Printed is the time of the other checkout as a multiple of the time here, so that more than 1 is
@@ -14,7 +14,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import sqrt
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.benchmarks.programs import ROOT, Table, address, environment, parser
 from tests.support import servers
 
 BACKENDS = ("redis", "postgres", "sqlite")
-VERBS = ("single", "bulk", "drain")
+VERBS = ("single", "bulk", "drain", "coroutines")
 PROGRAM = Path(__file__).with_name("turns.py")
 
 
@@ -75,13 +75,13 @@ def stores(backend: str) -> Iterator[list[str]]:
                 connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def restart(backend: str, checkouts: list[Path], turns: int) -> dict[str, tuple[float, float]]:
+def restart(backend: str, checkouts: list[Path], verbs: Sequence[str], turns: int) -> dict[str, tuple[float, float]]:
     """The ratios of time and of processor time, by verb, of two new processes. Their first turns warm up."""
     with stores(backend) as urls:
         pair = [Process(backend, url, checkout) for url, checkout in zip(urls, checkouts, strict=True)]
-        found: dict[str, list[list[tuple[float, float]]]] = {verb: [[], []] for verb in VERBS}
+        found: dict[str, list[list[tuple[float, float]]]] = {verb: [[], []] for verb in verbs}
         for number in range(turns + 1):
-            for verb in VERBS:
+            for verb in verbs:
                 for index in random.sample((0, 1), 2):
                     taken = pair[index].turn(verb)
                     if number:
@@ -107,13 +107,14 @@ def main() -> None:
     switches.add_argument("--before", type=Path, required=True, help="a checkout of the djqueue to compare with")
     switches.add_argument("--restarts", type=int, default=8, help="of both processes (default: %(default)s)")
     switches.add_argument("--turns", type=int, default=12, help="of each between (default: %(default)s)")
+    switches.add_argument("--verbs", nargs="+", choices=VERBS, default=VERBS, help="what is measured (default: all)")
     options = switches.parse_args()
     figures = (("ratio", ">8.3f"), ("from", ">8.3f"), ("to", ">8.3f"), ("processor", ">11.3f"))
-    table = Table(("backend", "10"), ("verb", "8"), *figures)
+    table = Table(("backend", "10"), ("verb", "12"), *figures)
     for backend in options.backends:
         checkouts = [options.before.resolve(), ROOT]
-        found = [restart(backend, checkouts, options.turns) for _ in range(options.restarts)]
-        for verb in VERBS:
+        found = [restart(backend, checkouts, options.verbs, options.turns) for _ in range(options.restarts)]
+        for verb in options.verbs:
             used = mean(each[verb][1] for each in found)
             table.add(backend, verb, *interval([each[verb][0] for each in found]), used)
 

@@ -12,35 +12,37 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import django
 from django.core.management import call_command
 
 SINGLES, BULK, DRAINED = 200, 1_000, 5_000
+COROUTINES = 50
 TEXT = "some text"
 
 
-def turns(queue, noop) -> dict[str, tuple[int, Callable[[], object], Callable[[], object]]]:
-    """By name: how many messages, what is measured, and what goes before it or after it, unmeasured."""
+def turns(queue) -> dict[str, tuple[int, Callable[[], object], Callable[[], object]]]:
+    """By name: how many messages, what goes before, and what is measured."""
+    from turn_commands import anoop, noop
+
     from djqueue import Consumer
 
     def singles():
         for number in range(SINGLES):
             noop(number, TEXT)
 
-    def bulk(count=BULK):
-        noop.enqueue_many([(number, TEXT) for number in range(count)])
+    def many(count=BULK, command=noop):
+        command.enqueue_many([(number, TEXT) for number in range(count)])
 
-    def drain():
-        Consumer(threads=4, periodic=False).run(limit=DRAINED)
-
-    def fill():
-        bulk(DRAINED)
+    def drain(**options):
+        Consumer(threads=4, periodic=False, **options).run(limit=DRAINED)
 
     return {
         "single": (SINGLES, queue.flush, singles),
-        "bulk": (BULK, queue.flush, bulk),
-        "drain": (DRAINED, fill, drain),
+        "bulk": (BULK, queue.flush, many),
+        "drain": (DRAINED, partial(many, DRAINED), drain),
+        "coroutines": (DRAINED, partial(many, DRAINED, anoop), partial(drain, coroutines=COROUTINES)),
     }
 
 
@@ -49,12 +51,10 @@ def main() -> None:
     django.setup()
     call_command("migrate", verbosity=0)
     logging.disable()
-    from turn_commands import noop
-
     from djqueue import queues
 
     gc.set_threshold(10_000, 50, 50)
-    known = turns(queues["default"], noop)
+    known = turns(queues["default"])
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         count, prepare, measured = known[line.strip()]
