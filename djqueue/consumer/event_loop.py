@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import sys
 import threading
 import time
 import traceback
@@ -15,33 +14,31 @@ from contextvars import Context, copy_context
 from functools import partial
 from numbers import Real
 from types import FrameType
-from typing import Any, cast
-from weakref import WeakSet, finalize
+from typing import Any
+from weakref import WeakSet
 
-from djqueue.backends.entries import Entry
 from djqueue.consumer.loop import frames_of_threads
-from djqueue.consumer.loop_threads import grace
+from djqueue.consumer.loop_descriptors import Descriptors
+from djqueue.consumer.loop_tasks import (
+    HANDLE,
+    LoopTask,
+    MessageTask,
+    OwnTask,
+    UnownedFuture,
+    answerable,
+    context_of,
+    note_collection,
+)
 from djqueue.exceptions import EventLoopMisused
-from djqueue.messages.failures import errors_of, kind_of, text_of, to_milliseconds
-from djqueue.running.attempts import is_moment
+from djqueue.messages.failures import kind_of, text_of
 from djqueue.running.context import Job, jobs_of
-from djqueue.running.executor import INTERRUPTED
 from djqueue.utils import end_child, log_safely, plain
 
 logger = logging.getLogger(__name__)
 
 SOON = 1.0  # seconds: a loop that breaks again within this will not go on
-MOST_STARTS = 10
-"""That many starts may others cancel; the last of them is a failure: a message must not come again for ever."""
-HANDLE = asyncio.Handle._run.__code__
-"""Where a loop of asyncio runs a callback, or a step of a task."""
 STEPS = {"TaskStepMethWrapper", "TaskWakeupMethWrapper", "builtin_function_or_method"}
 """The types of what a loop calls for the next step of a task."""
-FINALIZE = finalize.__call__.__code__
-READER, WRITER = 0, 1
-"""Where the selector of asyncio keeps the handles of a descriptor."""
-LED_TO = {"cr_await", "cr_frame", "gi_yieldfrom", "gi_frame", "ag_await", "ag_frame", "f_back"}
-"""The attributes by which coroutines, generators and frames lead to others."""
 GUARDED = {
     "stop": "it stopped the event loop of the consumer",
     "close": "it closed the event loop of the consumer",
@@ -49,323 +46,6 @@ GUARDED = {
     "shutdown_asyncgens": "it closed all async generators of the consumer's event loop",
 }
 """Methods of a loop that act on all its commands, and what a command that calls one has done."""
-
-
-_collecting: list[int] = []
-"""The thread in which garbage is collected now, if it is."""
-
-
-def _note_collection(phase: str, info: object) -> None:
-    _collecting[:] = [threading.get_ident()] if phase == "start" else []
-
-
-def answerable() -> Sequence[Job]:
-    """The messages that answer for what is done now: none for a finalizer, which runs in anybody's time."""
-    jobs, frame = jobs_of(), sys._getframe(1)
-    if jobs and threading.get_ident() in _collecting:
-        return ()
-    while jobs and frame.f_code is not HANDLE and frame.f_back is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_code is FINALIZE:
-            return ()
-        frame = frame.f_back
-    return jobs
-
-
-class View:
-    """What a message sees of a coroutine or a frame of another one, and of those that it leads to."""
-
-    def __init__(self, shown: Any, refuse: Callable[[], Exception]):
-        self._shown, self._refuse = shown, refuse
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("close", "send", "throw", "clear"):
-            raise self._refuse()
-        if name == "f_locals":
-            return {}  # by what they hold it could do the same
-        value = getattr(self._shown, name)
-        return View(value, self._refuse) if name in LED_TO and value is not None else value
-
-
-class LoopTask(asyncio.Task[Any]):
-    """A task on the loop. Its coroutine is run by the loop alone."""
-
-    def belongs_to(self) -> MessageTask | None:
-        """The task of the message that has started it."""
-        raise NotImplementedError
-
-    def get_coro(self) -> Any:
-        return self._shown(super().get_coro())
-
-    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
-        found = _context_of(context)
-        super().add_done_callback(fn, context=copy_context() if found is None else found)
-
-    def remove_done_callback(self, fn: Any, /) -> int:
-        """A message takes away those alone that it has added, and code that serves no message none of a message."""
-        by = answerable()
-        if by or self.belongs_to() is not None:
-            added: list[tuple[Any, Context]] = getattr(self, "_callbacks", None) or []
-            fn = _Equal(fn, [callback for callback, context in added if not by or not _are_same(by, jobs_of(context))])
-        return super().remove_done_callback(fn)
-
-    def set_name(self, value: object) -> None:
-        super().set_name("".join([str(value)]))  # a plain str: others log it, and a derived class may raise then
-
-    def get_stack(self, *, limit: int | None = None) -> list[Any]:
-        return [self._shown(frame) for frame in super().get_stack(limit=limit)]
-
-    def _shown(self, value: Any) -> Any:
-        """A coroutine or a frame as it is, or as anybody but its message may see it."""
-        by, owner = answerable(), self.belongs_to()
-        if owner is None or _are_same(by, owner.jobs):
-            return value
-        return View(value, partial(owner.shared.refuse, by, "it used the coroutine of another message"))
-
-
-class MessageTask(LoopTask):
-    """The task of a message, or of the messages of a batch: others cannot cancel it."""
-
-    jobs: Sequence[Job]
-    shared: SharedLoop
-    context: Context
-    give_up: Callable[[MessageTask, str], None]
-    """Ends its message without it, unless it has ended, and says why."""
-    _own_cancels = 0
-    """How often the message has cancelled this task and not taken it back, as ``asyncio.timeout`` does."""
-    _disturbed_by: Sequence[Job] = ()
-    _lost_tasks = _is_targeted = _is_interrupted = False
-    """Whether code that serves no message has cancelled tasks that this one started, or has tried to cancel it; and
-    whether it was interrupted for that."""
-
-    def belongs_to(self) -> MessageTask:
-        return self
-
-    def cancel(self, msg: Any = None) -> bool:
-        by = answerable()
-        if by and by[0] is not self.jobs[0]:
-            self.shared.accuse(by, "it cancelled the task of another message")
-            return False
-        if not by:
-            text = "%s is not cancelled: who asks for it serves no message"
-            log_safely(logger, logging.ERROR, text, self.get_name())
-            self._is_targeted = True
-            self._repeat_if_broken()
-            return False
-        self._own_cancels += 1
-        return super().cancel(msg)
-
-    def uncancel(self) -> int:
-        self._own_cancels = max(0, self._own_cancels - 1)
-        return super().uncancel()
-
-    @property
-    def is_cancelled_by_others(self) -> bool:
-        """Whether nothing that it did itself explains that it ended with ``CancelledError``."""
-        return not self._own_cancels and self.may_repeat
-
-    def interrupt(self) -> bool:
-        """Cancel it for no fault of its message, which comes again unless it ends well within the grace."""
-        self.excuse(BaseException)
-        self._give_up_after_grace()
-        return super().cancel()
-
-    def _give_up_after_grace(self) -> None:
-        why = "it did not end when it was cancelled"
-        self.shared.loop.call_later(grace(), self.give_up, self, why, context=Context())
-
-    def excuse(self, error: type[BaseException]) -> None:
-        """Have the run count as interrupted, not as failed, if it ends by this."""
-        for job in self.jobs:
-            if error not in job.control.interrupts:
-                job.control.interrupts = (*job.control.interrupts, error)
-
-    def disturb(self, by: Sequence[Job]) -> None:
-        """Another message cancels a task that this one started, which may raise an error of its own by that."""
-        self._disturbed_by = by
-        if self.may_repeat:
-            self.excuse(asyncio.CancelledError)
-            self.excuse(Exception)
-
-    def lose_a_task(self) -> None:
-        """Code that serves no message cancels a task that this one started: a client's own thread may."""
-        self._lost_tasks = True
-        if self.may_repeat:
-            self.excuse(asyncio.CancelledError)
-            self.excuse(Exception)
-        self._repeat_if_broken()
-
-    def _repeat_if_broken(self) -> None:
-        """Have it come again if all its tasks are to be cancelled: it may wait for one of them for ever."""
-        if self._lost_tasks and self._is_targeted and not self._is_interrupted and self.may_repeat:
-            self._is_interrupted = True  # it may wait for a task whose cancellation leads here again
-            self.shared.loop.call_soon_threadsafe(self.interrupt, context=Context())
-
-    def punish(self) -> None:
-        """Cancel it, and have all messages come again of which it cancelled a task."""
-        super().cancel()
-        self._give_up_after_grace()
-        for task in self.shared.tasks():
-            if task._disturbed_by and task._disturbed_by[0] is self.jobs[0]:
-                task.interrupt()
-
-    def delay(self, seconds: float) -> None:
-        """Have its time limit end later."""
-        for job in self.jobs:
-            self.context.run(job.control.delay, seconds)
-
-    @property
-    def may_repeat(self) -> bool:
-        """Whether it may come again for no fault of its own."""
-        return all(_interruptions_of(job.entry) < MOST_STARTS - 1 for job in self.jobs)
-
-
-class UnownedFuture(asyncio.Future):
-    """What a finalizer makes: what is called when it is done runs for no message."""
-
-    def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
-        super().add_done_callback(fn, context=Context() if context is None else context)
-
-
-def _are_same(some: Sequence[Job], others: Sequence[Job]) -> bool:
-    """Whether they are the same messages, or none both times."""
-    return some[0] is others[0] if some and others else not some and not others
-
-
-class _Equal:
-    """Equal to what an object is equal to, but for some callbacks: ``mock.ANY`` is equal to all of them."""
-
-    def __init__(self, wanted: Any, kept: Sequence[Any]):
-        self._wanted, self._kept = wanted, kept
-
-    def __eq__(self, other: object) -> bool:
-        return not any(other is one for one in self._kept) and bool(other == self._wanted)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class OwnTask(LoopTask):
-    """A task that a command started. Others may cancel it, as it may be of a client that they share."""
-
-    owner: MessageTask | None = None
-
-    def belongs_to(self) -> MessageTask | None:
-        return self.owner
-
-    def cancel(self, msg: Any = None) -> bool:
-        by, owner = answerable(), self.owner
-        if owner is None or owner.done() or by and by[0] is owner.jobs[0]:
-            return super().cancel(msg)
-        if not by:
-            owner.lose_a_task()
-        elif by[0].control.fault is not None:
-            return False
-        else:
-            owner.disturb(by)
-        return super().cancel(msg)
-
-
-class Descriptors:
-    """Guards readers and writers, which asyncio keys by the number of their descriptor alone."""
-
-    def __init__(self, shared: SharedLoop):
-        self._shared, self._loop = shared, cast(Any, shared.loop)
-        self._own = set(self._loop._selector.get_map())
-        """Those of the loop itself."""
-        self._files: dict[int, tuple[int, int] | None] = {number: _file_of(number) for number in self._own}
-        """The file that each of them meant when it was last added."""
-
-    @property
-    def guards(self) -> dict[str, Callable[..., Any]]:
-        """What takes the place of methods of the loop."""
-        guards: dict[str, Callable[..., Any]] = {
-            "add_reader": partial(self._change, READER),
-            "add_writer": partial(self._change, WRITER),
-            "remove_reader": partial(self._change, READER),
-            "remove_writer": partial(self._change, WRITER),
-            "_add_reader": partial(self._add, READER),
-            "_add_writer": partial(self._add, WRITER),
-            "_remove_reader": self._remove,
-            "_remove_writer": self._remove,
-            "_ensure_fd_no_transport": self._ensure_free,
-        }
-        return {name: partial(guard, getattr(self._loop, name)) for name, guard in guards.items()}
-
-    def _change(self, slot: int, change: Callable[..., Any], fd: Any, *args: Any) -> Any:
-        """Add or remove, unless that takes from another message that runs, or from the loop, what it waits for."""
-        number = _number_of(fd)
-        key = self._loop._selector.get_map().get(number)
-        if key is not None and _file_of(number) == self._files.get(number):
-            if number in self._own or self._is_of_another(key.data[slot]):
-                raise self._refuse()
-        return change(number, *args)
-
-    def _add(self, slot: int, add: Callable[..., Any], fd: Any, *args: Any) -> Any:
-        """Add it, in the place of one for a file that was closed: the selector would go on waiting for that."""
-        number, selector = _number_of(fd), self._loop._selector
-        file, key = _file_of(number), selector.get_map().get(number)
-        if key is not None and self._files.get(number) != file:
-            selector.unregister(number)
-            self._own.discard(number)
-            for handle in key.data:
-                if handle is not None:
-                    handle.cancel()
-        elif key is not None:
-            held = key.data[slot]
-            if number in self._own or self._is_of_another(held) and not _may_take(held._callback, args[0]):
-                raise self._refuse()
-        self._files[number] = file
-        context = _context_of(None)
-        return add(number, *args) if context is None else context.run(add, number, *args)
-
-    def _is_of_another(self, handle: Any) -> bool:
-        """Whether it was added by a message that runs, but by another one."""
-        owner = () if handle is None or handle.cancelled() else jobs_of(handle._context)
-        return bool(owner) and not _are_same(answerable(), owner) and self._shared.serves(owner)
-
-    def _refuse(self) -> EventLoopMisused:
-        return self._shared.refuse(answerable(), "it changed a file descriptor for which others wait")
-
-    def _remove(self, remove: Callable[..., Any], number: Any) -> Any:
-        """Remove it, unless a transport asks for what is not its own: its socket was closed, and the number is of
-        another one now."""
-        caller, key = sys._getframe(1).f_locals.get("self"), self._loop._selector.get_map().get(number)
-        if key is not None and isinstance(caller, asyncio.BaseTransport):
-            handles = [handle for handle in key.data if handle is not None]
-            if not any(getattr(handle._callback, "__self__", None) is caller for handle in handles):
-                return False
-        return remove(number)
-
-    def _ensure_free(self, ensure: Callable[..., Any], fd: Any) -> Any:
-        """Refuse what a transport uses, but not for one whose socket was closed without it."""
-        number, transports = _number_of(fd), self._loop._transports
-        if (transport := transports.get(number)) is not None:
-            file = _file_of(number)
-            if transport._sock is None or transport._sock.fileno() != number or self._files.get(number, file) != file:
-                del transports[number]
-        return ensure(number)
-
-
-def _may_take(held: Any, callback: Any) -> bool:
-    """Whether both are of one transport, which messages may share, or it is of a transport that closes its pipe in
-    the end: that of a subprocess asks for it a while after it was opened."""
-    transport = getattr(callback, "__self__", None)
-    pipe = getattr(transport, "_pipe", None)
-    is_the_same = isinstance(transport, asyncio.BaseTransport) and getattr(held, "__self__", None) is transport
-    return is_the_same or bool(getattr(getattr(pipe, "raw", pipe), "closefd", False))
-
-
-def _number_of(fd: Any) -> int:
-    """Asked once, and a plain int: an object may answer otherwise the next time."""
-    return int.__int__(fd if isinstance(fd, int) else int(fd.fileno()))
-
-
-def _file_of(number: int) -> tuple[int, int] | None:
-    """What tells one open file or socket from another; None if it is closed."""
-    try:
-        status = os.fstat(number)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 class SharedLoop:
@@ -397,8 +77,8 @@ class SharedLoop:
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
         _loops.add(self)
-        if _note_collection not in gc.callbacks:
-            gc.callbacks.append(_note_collection)
+        if note_collection not in gc.callbacks:
+            gc.callbacks.append(note_collection)
 
     def run(self) -> None:
         """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
@@ -563,7 +243,7 @@ class SharedLoop:
             loop.default_exception_handler(about)
 
     def _make_task(self, loop: Any, coroutine: Coroutine, **kwargs: Any) -> OwnTask:
-        context = _context_of(kwargs.pop("context", None))
+        context = context_of(kwargs.pop("context", None))
         task = OwnTask(coroutine, loop=loop, context=context, **kwargs)
         jobs = jobs_of(context)
         task.owner = self._tasks.get(jobs[0]) if jobs else None
@@ -576,16 +256,11 @@ def _waits_for_nothing(task: Any) -> bool:
 
 
 def _call_soon(call_soon: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
-    return call_soon(*args, context=_context_of(context))
+    return call_soon(*args, context=context_of(context))
 
 
 def _create_future(create_future: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> Any:
-    return create_future() if _context_of(None) is None else UnownedFuture(loop=loop)
-
-
-def _context_of(given: Context | None) -> Context | None:
-    """What a finalizer starts runs for no message: that of an asynchronous generator, which closes it, does so."""
-    return Context() if given is None and jobs_of() and not answerable() else given
+    return create_future() if context_of(None) is None else UnownedFuture(loop=loop)
 
 
 def _call_at(call_at: Callable[..., Any], when: Any, *args: Any, context: Context | None = None) -> Any:
@@ -596,7 +271,7 @@ def _call_at(call_at: Callable[..., Any], when: Any, *args: Any, context: Contex
         when = float(when)
     if when != when:
         raise ValueError("when is nan: give a number of seconds, as of loop.time().")
-    return call_at(when, *args, context=_context_of(context))
+    return call_at(when, *args, context=context_of(context))
 
 
 def _end_in_child() -> None:
@@ -611,15 +286,6 @@ os.register_at_fork(after_in_child=_end_in_child)
 def _handle_in(frames: Iterable[FrameType]) -> Any:
     """What runs a callback, or a step of a task, in one of these frames."""
     return next((frame.f_locals["self"] for frame in frames if frame.f_code is HANDLE), None)
-
-
-def _interruptions_of(entry: Entry) -> int:
-    """How many starts were cancelled for no fault of the message, since it was put or requeued."""
-    since = to_milliseconds(entry.created)
-    return sum(
-        record.get("reason") == INTERRUPTED and is_moment(at := record.get("at")) and at >= since
-        for record in errors_of(entry.errors)
-    )
 
 
 def _named(error: BaseException) -> str:

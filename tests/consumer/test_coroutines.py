@@ -15,7 +15,7 @@ from django.db import connection
 from django.utils import translation
 
 from djqueue import Consumer, Retry, current_message, signals
-from djqueue.consumer import event_loop
+from djqueue.consumer import loop_tasks
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import errors_of
@@ -288,9 +288,9 @@ async def be_cancelled(how):
 async def be_cancelled_late():
     """It polls first, and is cancelled by others then."""
     attempt = current_message().attempt
-    if attempt <= event_loop.MOST_STARTS:
+    if attempt <= loop_tasks.MOST_STARTS:
         raise Retry(after=0)
-    if attempt == event_loop.MOST_STARTS + 1:
+    if attempt == loop_tasks.MOST_STARTS + 1:
         raise asyncio.CancelledError
     return attempt
 
@@ -654,7 +654,7 @@ class TestMisdeeds:
 
     @pytest.mark.parametrize("command", [never_go_on, never_go_on_in_a_batch])
     def test_what_never_goes_on_fails_in_the_end(self, queue, monkeypatch, command):
-        monkeypatch.setattr(event_loop, "MOST_STARTS", 3)
+        monkeypatch.setattr(loop_tasks, "MOST_STARTS", 3)
         handle = command()
         with serving(threads=1, coroutines=5) as consumer:
             eventually(lambda: queue.failed.find(handle.id))
@@ -663,7 +663,7 @@ class TestMisdeeds:
 
     @pytest.mark.parametrize("how", CANCELLATIONS)
     def test_a_cancellation_that_nothing_explains_comes_again_but_not_for_ever(self, queue, monkeypatch, how):
-        monkeypatch.setattr(event_loop, "MOST_STARTS", 3)
+        monkeypatch.setattr(loop_tasks, "MOST_STARTS", 3)
         handle = be_cancelled(how)
         with serving(threads=1, coroutines=5) as consumer:
             eventually(lambda: queue.failed.find(handle.id))
@@ -673,7 +673,7 @@ class TestMisdeeds:
     def test_starts_that_were_not_cancelled_do_not_count_as_such(self, queue):
         handle = be_cancelled_late()
         with serving(threads=1, coroutines=5) as consumer:
-            assert handle.get(timeout=30) == event_loop.MOST_STARTS + 2
+            assert handle.get(timeout=30) == loop_tasks.MOST_STARTS + 2
             assert consumer.end() == 0
 
     def test_what_code_that_serves_no_message_cancels_runs_on(self, queue):
