@@ -20,7 +20,7 @@ from djqueue.utils import is_exception, priority, seconds, whole
 # ---- What a setting may be
 
 
-class Kind(NamedTuple):
+class SettingType(NamedTuple):
     """What the system checks accept as the value of a setting, and the words for it in their messages."""
 
     accepts: Callable[[Any], bool]
@@ -28,8 +28,8 @@ class Kind(NamedTuple):
     keys: Mapping[str, Any] = MappingProxyType({})
     """Of a dictionary: the Kind of each key that it may have."""
 
-    def or_none(self) -> Kind:
-        return Kind(lambda value: value is None or self.accepts(value), f"{self.words}, or None", self.keys)
+    def or_none(self) -> SettingType:
+        return SettingType(lambda value: value is None or self.accepts(value), f"{self.words}, or None", self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Setting:
     """One setting of djqueue."""
 
     default: Any
-    kind: Kind
+    kind: SettingType
     parse: Callable[[str], Any] | None = None
     """Reads the environment variable of the same name, which counts where the project has no such setting."""
     aliases: tuple[str, ...] = ()
@@ -65,8 +65,8 @@ def _passes(check: Callable[..., object], **bounds: float) -> Callable[[Any], bo
     return passes
 
 
-def _duration(least: float, words: str) -> Kind:
-    return Kind(_passes(seconds, least=least), f"{words}, as a number or a timedelta")
+def _duration(least: float, words: str) -> SettingType:
+    return SettingType(_passes(seconds, least=least), f"{words}, as a number or a timedelta")
 
 
 def _is_batch_size(value: Any) -> bool:
@@ -102,25 +102,25 @@ def _thread(text: str) -> int | str:
         return text
 
 
-_ANY = Kind(lambda value: True, "")  # QUEUES has checks of its own; a backend judges its connection
-_TEXT = Kind(lambda value: isinstance(value, str), "a text")
-_PATH = Kind(_TEXT.accepts, "the dotted path of a class")
-_DICT = Kind(lambda value: isinstance(value, Mapping), "a dictionary")
-_FLAG = Kind(lambda value: isinstance(value, bool), "True or False")
-_COUNT = Kind(_passes(whole, least=1), "a whole number, at least 1")
-_MODULES = Kind(_list_of(_is_name), "a list of names of modules without dots, as in ('commands', 'tasks')")
-_PACKAGES = Kind(_list_of(_is_dotted_name), "a list of dotted names of packages, as in ('company.jobs',)")
-_SECONDS = Kind(_passes(seconds, least=0), "seconds, or a timedelta")
-_SERIALIZER = Kind(_one_of("pickle", "json"), "'pickle' or 'json'")
+_ANY = SettingType(lambda value: True, "")  # QUEUES has checks of its own; a backend judges its connection
+_TEXT = SettingType(lambda value: isinstance(value, str), "a text")
+_PATH = SettingType(_TEXT.accepts, "the dotted path of a class")
+_DICT = SettingType(lambda value: isinstance(value, Mapping), "a dictionary")
+_FLAG = SettingType(lambda value: isinstance(value, bool), "True or False")
+_COUNT = SettingType(_passes(whole, least=1), "a whole number, at least 1")
+_MODULES = SettingType(_list_of(_is_name), "a list of names of modules without dots, as in ('commands', 'tasks')")
+_PACKAGES = SettingType(_list_of(_is_dotted_name), "a list of dotted names of packages, as in ('company.jobs',)")
+_SECONDS = SettingType(_passes(seconds, least=0), "seconds, or a timedelta")
+_SERIALIZER = SettingType(_one_of("pickle", "json"), "'pickle' or 'json'")
 
 LEAST_HISTORY = 2
 _OF_HISTORY = {
     "age": _duration(1, "at least a second"),
-    "count": Kind(_passes(whole, least=LEAST_HISTORY), "a whole number from 2 to 10**15"),
+    "count": SettingType(_passes(whole, least=LEAST_HISTORY), "a whole number from 2 to 10**15"),
     "arguments": _FLAG,
     "value": _FLAG,
 }
-_HISTORY = Kind(
+_HISTORY = SettingType(
     _is_history,
     "a dictionary of 'age' (seconds, or a timedelta), 'count' (a whole number from 2 to 10**15), 'arguments' and "
     "'value' (True or False)",
@@ -141,15 +141,15 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_OPTIONS": Setting({}, _DICT),
     "QUEUE_ALWAYS_EAGER": Setting(False, _FLAG),
     "QUEUE_SERIALIZER": Setting("pickle", _SERIALIZER),
-    "QUEUE_ACCEPT": Setting(("pickle", "json"), Kind(_are_serializers, "a list of 'pickle', 'json' or both")),
-    "QUEUE_MODELS": Setting("pickle", Kind(_one_of("pickle", "reference"), "'pickle' or 'reference'")),
+    "QUEUE_ACCEPT": Setting(("pickle", "json"), SettingType(_are_serializers, "a list of 'pickle', 'json' or both")),
+    "QUEUE_MODELS": Setting("pickle", SettingType(_one_of("pickle", "reference"), "'pickle' or 'reference'")),
     "QUEUE_MODULES": Setting(("commands", "tasks"), _MODULES),
     "QUEUE_IMPORT": Setting((), _PACKAGES),
-    "QUEUE_MAX_MESSAGE_SIZE": Setting(2**20, Kind(_COUNT.accepts, "a whole number of bytes, at least 1")),
+    "QUEUE_MAX_MESSAGE_SIZE": Setting(2**20, SettingType(_COUNT.accepts, "a whole number of bytes, at least 1")),
     "QUEUE_MAX_LOST": Setting(3, _COUNT),
     "QUEUE_MAX_STARTS": Setting(1000, _COUNT.or_none()),
     "QUEUE_UNKNOWN_AFTER": Setting(3600, _SECONDS),
-    "QUEUE_RETRY_ON": Setting((), Kind(_list_of(is_exception), "a list of exception classes")),
+    "QUEUE_RETRY_ON": Setting((), SettingType(_list_of(is_exception), "a list of exception classes")),
     "QUEUE_MAX_ATTEMPTS": Setting(5, _COUNT),
     "QUEUE_TIME_LIMIT_GRACE": Setting(5, _SECONDS),
     "QUEUE_RESULT_TTL": Setting(None, _SECONDS.or_none()),
@@ -163,11 +163,11 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_RELEASE": Setting("", _TEXT, str),
     "QUEUE_CONSUMER_PREFIX": Setting("", _TEXT, str, ("QUEUE_COORDINATOR_PREFIX",)),
     "QUEUE_LEASE": Setting(60.0, _duration(0.1, "at least 0.1 seconds"), float, ("QUEUE_COORDINATOR_TIMEOUT",)),
-    "QUEUE_DEFAULT_PRIORITY": Setting(0, Kind(_passes(priority), "a whole number of 32 bits"), int),
-    "QUEUE_DEFAULT_THREAD": Setting(0, Kind(_is_shard, "a whole number, or a text"), _thread),
+    "QUEUE_DEFAULT_PRIORITY": Setting(0, SettingType(_passes(priority), "a whole number of 32 bits"), int),
+    "QUEUE_DEFAULT_THREAD": Setting(0, SettingType(_is_shard, "a whole number, or a text"), _thread),
     "QUEUE_LANE_PREFIX": Setting("", _TEXT, str, ("QUEUE_TUBE_PREFIX",)),
     "QUEUE_BATCH_SIZE": Setting(
-        128, Kind(_is_batch_size, "a whole number from 1 to 1000"), int, ("QUEUE_WORKER_BATCH_SIZE",)
+        128, SettingType(_is_batch_size, "a whole number from 1 to 1000"), int, ("QUEUE_WORKER_BATCH_SIZE",)
     ),
     "QUEUE_IDLE_TIMEOUT": Setting(1.6, _SECONDS, float, tuple(WORKER_EMPTY)),
 }

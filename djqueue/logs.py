@@ -47,7 +47,7 @@ KEYS = {
 """The attributes that djqueue's records may have next to Python's own: each only where it says something."""
 
 
-class Process(NamedTuple):
+class ProcessLabel(NamedTuple):
     """The number of this process of a consumer, if it is not the only one, its name, and how lines show them."""
 
     number: int | None = None
@@ -56,7 +56,7 @@ class Process(NamedTuple):
     json: str = ""
 
 
-_process = Process()
+_process = ProcessLabel()
 
 
 def name_process(number: int | None, consumer: str = "") -> None:
@@ -64,7 +64,7 @@ def name_process(number: int | None, consumer: str = "") -> None:
     global _process
     told = {name: value for name, value in (("process", number), ("consumer", consumer)) if value not in (None, "")}
     json_text = "".join(f', "{name}": {json.dumps(value)}' for name, value in told.items())
-    _process = Process(number, consumer, "" if number is None else f"[{number}] ", json_text)
+    _process = ProcessLabel(number, consumer, "" if number is None else f"[{number}] ", json_text)
 
 
 def about_run(record: logging.LogRecord) -> dict[str, Any]:

@@ -183,14 +183,14 @@ class Result(Generic[R_co]):
         timeout in a command that runs in a worker: if all workers wait for each other, none ever ends; TypeError or
         ValueError for a timeout that is no duration.
         """
-        waiting = Waiting(self, timeout, unknown)
+        waiting = ResultWait(self, timeout, unknown)
         while (end := waiting.look()) is None:
             time.sleep(waiting.pause)
         return _value_of(end)
 
     async def aget(self, timeout: float | timedelta | None = None, **unknown: Never) -> R_co:
         """:meth:`get` for async code."""
-        waiting = Waiting(self, timeout, unknown)
+        waiting = ResultWait(self, timeout, unknown)
         while (end := await sync_to_async(waiting.look)()) is None:
             await asyncio.sleep(waiting.pause)
         return _value_of(end)
@@ -315,7 +315,7 @@ _WHY_LATE = {
 }
 
 
-class Waiting:
+class ResultWait:
     """Looks for a result, often at first, until there is one or none can come."""
 
     def __init__(self, result: Result, timeout: float | timedelta | None, unknown: Collection[str]):

@@ -78,7 +78,7 @@ def add(
     call = _prepared(target, args, kwargs, policy)
     now = datetime.fromtimestamp(queue.now(), UTC)
     timetable = timetables.timetable({"every": every, "crontab": crontab, "rrule": rrule}, _begin(start, now))
-    plan = Plan(timetable, Rule.of(missed, max_lateness), now, **options_of(target, policy))
+    plan = SchedulePlan(timetable, Rule.of(missed, max_lateness), now, **options_of(target, policy))
     if timetable.next(now) is None:
         raise ValueError(f"{timetable} has no tick after {now:%Y-%m-%d %H:%M:%S} UTC.")
     return _keep(queue, name, (target, call, policy), plan, moves=start is None)
@@ -158,7 +158,7 @@ def _keepers() -> Sequence[BaseQueue]:
     return [queue for queue in map(queues.__getitem__, queues) if "facts" in queue.features]
 
 
-def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan: Plan, moves: bool) -> Schedule:
+def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan: SchedulePlan, moves: bool) -> Schedule:
     """Keep a schedule in this queue alone. Other queues drop it first: missing is better than present twice."""
     before, body = collection(queue).get(name), b""
     for other in _keepers():
@@ -180,7 +180,7 @@ def _keep(queue: BaseQueue, name: str, what: tuple[Command, Call, Policy], plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SchedulePlan:
     """When a call is sent, and with which options."""
 
     timetable: Timetable
@@ -204,13 +204,13 @@ class Plan:
         }
 
     @classmethod
-    def of(cls, written: dict[str, Any]) -> Plan:
+    def of(cls, written: dict[str, Any]) -> SchedulePlan:
         """The plan that :meth:`written` wrote down."""
         rule = Rule(written["missed"], timedelta(seconds=written["late"]))
         since = datetime.fromisoformat(written["since"])
         return cls(timetables.read(written["at"]), rule, since, written["plain"], written["carried"])
 
-    def following(self, other: Plan, moves: bool) -> Plan:
+    def following(self, other: SchedulePlan, moves: bool) -> SchedulePlan:
         """This plan in the place of another: if the timetable is the same, its ticks stay where they are."""
         same = replace(self.timetable, start=other.timetable.start) if moves else self.timetable
         return replace(self, timetable=same, since=other.since) if same == other.timetable else self
@@ -223,7 +223,7 @@ class Schedule:
     name: str
     queue_name: str
     """The alias of the queue that keeps it."""
-    plan: Plan
+    plan: SchedulePlan
     _envelope: Envelope
 
     @property
@@ -313,10 +313,10 @@ def opened(queue: BaseQueue, bodies: Mapping[str, bytes]) -> dict[str, Schedule]
 def _opened(queue: BaseQueue, name: str, body: bytes) -> Schedule:
     """Raises InvalidMessage, or whatever is wrong with what is written in it."""
     envelope = open_entry(queue, Entry(body, _id(name)))
-    return Schedule(name, queue.alias, Plan.of(envelope.options), envelope)
+    return Schedule(name, queue.alias, SchedulePlan.of(envelope.options), envelope)
 
 
-def sealed(queue: BaseQueue, name: str, command: Command, call: Call, policy: Policy, plan: Plan) -> bytes:
+def sealed(queue: BaseQueue, name: str, command: Command, call: Call, policy: Policy, plan: SchedulePlan) -> bytes:
     """The signed message of a schedule. Raises EncodeError, MessageTooLarge."""
     message = Message(_id(name), queue.base_name, command.name, *call, options=plan.written())
     return encoded(message, policy)

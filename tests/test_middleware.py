@@ -104,7 +104,7 @@ def test_the_full_form_ends_with_it(queue, log_lines):
 
 
 def test_a_filter_gives_it_to_records_of_other_handlers_and_the_consumer_to_all(queue, caplog, monkeypatch):
-    monkeypatch.setattr(logs, "_process", logs.Process(None, "shop-1:4711:0c5f3e"))
+    monkeypatch.setattr(logs, "_process", logs.ProcessLabel(None, "shop-1:4711:0c5f3e"))
     caplog.handler.addFilter(MessageFilter())
     caplog.set_level(logging.INFO, "djqueue")
     asked(**{"X-Request-ID": "req-81f3"})

@@ -641,7 +641,7 @@ def test_a_look_at_many_reads_what_has_changed_and_a_turn_serves_what_is_due(que
     texts = {}
     for number in range(MANY):
         hourly = Interval(3600, NOON + timedelta(seconds=number / 3))
-        plan = schedules.Plan(hourly, Rule("latest", timedelta(hours=1)), NOON, {}, {})
+        plan = schedules.SchedulePlan(hourly, Rule("latest", timedelta(hours=1)), NOON, {}, {})
         body = schedules.sealed(queue, f"n{number}", report, Call((number,), {}), report.policy, plan)
         texts[f"n{number}"] = b64encode(body).decode()
     queue.store.put("schedules", json.dumps(texts).encode())  # the form in which they were kept earlier

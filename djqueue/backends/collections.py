@@ -38,7 +38,7 @@ class Part(NamedTuple):
     """The digest of each value, by name."""
 
 
-class Known(NamedTuple):
+class CollectionState(NamedTuple):
     """A state of a collection, with which the next read compares."""
 
     text: bytes | None = b""
@@ -49,7 +49,7 @@ class Known(NamedTuple):
         return (name for part in self.parts.values() for name in part.values)
 
 
-NOTHING = Known()
+NOTHING = CollectionState()
 
 
 class Collection:
@@ -62,7 +62,7 @@ class Collection:
     def __init__(self, store: BaseStore, name: str):
         self._store, self._name = store, name
 
-    def read(self, known: Known = NOTHING) -> tuple[Known, dict[str, bytes]]:
+    def read(self, known: CollectionState = NOTHING) -> tuple[CollectionState, dict[str, bytes]]:
         """The state now, and the values that are new in it; if nothing has changed, this reads one small fact."""
         text = self._index()
         if text == known.text:
@@ -76,7 +76,7 @@ class Collection:
         parts |= {number: _as_found(part, found) for number, part in news.items()}
         is_whole = all(part.digest == index[number] for number, part in parts.items())
         new = {name: text for name, text in found.items() if text is not None and before.get(name) != digest_of(text)}
-        return Known(text if is_whole else b"", parts), new
+        return CollectionState(text if is_whole else b"", parts), new
 
     def change(self, name: str, how: Callable[[bytes | None], bytes | None]) -> bool:
         """Set the value of a name to what ``how`` makes of it (None: there is none); whether that was a change."""

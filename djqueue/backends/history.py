@@ -27,7 +27,7 @@ class HistoryRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class HistorySettings:
     """What QUEUE_HISTORY says."""
 
     age: float
@@ -40,10 +40,10 @@ class Bounds:
     """Whether a record has what the command returned."""
 
 
-_read: tuple[object, Bounds | None] = (None, None)
+_read: tuple[object, HistorySettings | None] = (None, None)
 
 
-def bounds() -> Bounds | None:
+def bounds() -> HistorySettings | None:
     """What QUEUE_HISTORY says, read once as it is asked for at every settlement; None if no history is kept.
 
     A wrong value keeps none and raises nothing, as messages are to be settled all the same: a check tells of it, and
@@ -64,12 +64,12 @@ def most_records() -> int:
     return conf.SETTINGS["QUEUE_HISTORY"].default["count"] if said is None else said.count
 
 
-def bounds_of(given: Mapping[str, Any] | None) -> Bounds | None:
+def bounds_of(given: Mapping[str, Any] | None) -> HistorySettings | None:
     """A value of QUEUE_HISTORY as Bounds; what it leaves out has its default. Raises TypeError or ValueError."""
     if not given:
         return None
     told = conf.SETTINGS["QUEUE_HISTORY"].default | given
-    return Bounds(
+    return HistorySettings(
         seconds(told["age"], "QUEUE_HISTORY['age']", least=1.0),
         whole(told["count"], "QUEUE_HISTORY['count']", least=conf.LEAST_HISTORY),
         flag(told.get("arguments", False), "QUEUE_HISTORY['arguments']"),

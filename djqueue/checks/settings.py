@@ -51,7 +51,7 @@ def check_values(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         yield say("E013", where="QUEUE_SERIALIZER", serializer=conf.get("QUEUE_SERIALIZER"))
 
 
-def _keys(where: str, given: Mapping, kinds: Mapping[str, conf.Kind]) -> Iterator[CheckMessage]:
+def _keys(where: str, given: Mapping, kinds: Mapping[str, conf.SettingType]) -> Iterator[CheckMessage]:
     """What is wrong with a setting that is a dictionary, by key."""
     yield from _unknown(where, given, kinds)
     for key, kind in kinds.items():

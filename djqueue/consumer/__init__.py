@@ -26,7 +26,7 @@ from djqueue.consumer.counters import Counters, Totals
 from djqueue.consumer.database_connections import follow_connections
 from djqueue.consumer.liveness import SILENCE, Reporter
 from djqueue.consumer.loop import HANGS, Options, alike
-from djqueue.consumer.operators import State
+from djqueue.consumer.operators import ConsumerState
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import StoreError
@@ -63,7 +63,7 @@ class Consumer:
         """What counts its messages."""
         self._words: SimpleQueue[str] = SimpleQueue()
         self._stops, self._retires = 0, False
-        self.state = State()
+        self.state = ConsumerState()
         """What an operator wants of it: whether it is to claim nothing."""
         self.has_duties = True
         """Whether it reaps and keeps the schedule, as far as its options say so. It may change while it serves."""
@@ -147,7 +147,7 @@ class Consumer:
             self._move(HANGS)
             signals.emit(signals.consumer_stopping, self)
             code = self._end(supervisor)
-            self._words, self._stops, self._retires, self.state = SimpleQueue(), 0, False, State()
+            self._words, self._stops, self._retires, self.state = SimpleQueue(), 0, False, ConsumerState()
         return STUCK if worn_out else code
 
     def _run_and_close(self, limit: int | None) -> int:

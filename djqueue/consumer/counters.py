@@ -126,7 +126,7 @@ class Totals:
 
 
 @dataclass(slots=True)
-class Ended:
+class EndedTogether:
     """What ended together, of one command in one queue."""
 
     done: int = 0
@@ -160,7 +160,7 @@ class Counters:
 
     def add(self, settled: Sequence[Held]) -> None:
         """Count messages whose end the store knows. Called for all messages, so those alike are counted at once."""
-        groups: dict[Key, Ended] = {}
+        groups: dict[Key, EndedTogether] = {}
         queue = command = ended = None
         for held in settled:
             verdict = held.verdict
@@ -170,7 +170,7 @@ class Counters:
             entry = lease.entry
             if ended is None or entry.command != command or held.queue is not queue:
                 queue, command = held.queue, entry.command
-                ended = groups.setdefault((queue.alias, command), Ended())
+                ended = groups.setdefault((queue.alias, command), EndedTogether())
             if verdict.outcome is DONE and not held.lost:
                 ended.done += 1
             else:

@@ -266,7 +266,7 @@ class Loan(Executor):
         self.is_over = is_for_one
         """Whether the thread goes back as soon as it runs nothing."""
         self._threads, self._user, self._is_for_one = threads, user, is_for_one
-        self._calls: list[Call] = []
+        self._calls: list[ThreadCall] = []
         """Those that wait for a thread."""
 
     @property
@@ -279,7 +279,7 @@ class Loan(Executor):
         return thread.where() if thread is not None and thread.is_busy else ""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        call = Call(self, partial(fn, *args, **kwargs))
+        call = ThreadCall(self, partial(fn, *args, **kwargs))
         if self.thread is not None:
             if self.thread is threading.current_thread():
                 raise RuntimeError(WAITS_FOR_ITSELF)
@@ -304,7 +304,7 @@ class Loan(Executor):
         if self._is_for_one or self.thread is None:
             return None
         self.is_over = True
-        call = Call(self, check_connections)
+        call = ThreadCall(self, check_connections)
         self.thread.give(call)
         return call.future
 
@@ -338,12 +338,12 @@ class Loan(Executor):
         self._note(False)
         self._threads.leave_behind(thread)
 
-    def _give(self, thread: CallThread, call: Call) -> None:
+    def _give(self, thread: CallThread, call: ThreadCall) -> None:
         thread.give(call)
         if self._user is not None and self._user.is_over:
             self.leave_behind_after(grace())
 
-    def _forget(self, call: Call, future: Future[Any]) -> None:
+    def _forget(self, call: ThreadCall, future: Future[Any]) -> None:
         """A call that waited for a thread was cancelled, or has ended."""
         if future.cancelled() and call in self._calls:
             self._calls.remove(call)
@@ -356,7 +356,7 @@ class Loan(Executor):
             self._user.note(self, holds)
 
 
-class Call:
+class ThreadCall:
     """A function that is to run in a thread, and what became of it."""
 
     def __init__(self, loan: Loan, function: Callable[[], Any]):
@@ -385,7 +385,7 @@ class CallThread(Member):
         self.given = self.ended = 0
         """How many functions it was given by the thread of the loop, and how many of these have ended."""
         self._loop = loop
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[ThreadCall | None] = SimpleQueue()
 
     @property
     def is_busy(self) -> bool:
@@ -403,7 +403,7 @@ class CallThread(Member):
             del call, loan  # else they would stay in memory until the next one comes
         connections.close_all()
 
-    def give(self, call: Call) -> None:
+    def give(self, call: ThreadCall) -> None:
         self.given += 1
         self._calls.put(call)
 

@@ -28,7 +28,7 @@ MOST_PLACES = 20
 MOST_FRAMES = 8
 
 
-class Observer:
+class ThreadObserver:
     """Looks at the threads of a consumer from outside, so that they need not tell at each message what they do."""
 
     def __init__(self, stuck_after: float | None = None):

@@ -34,7 +34,7 @@ CLOCK_EVERY = 60.0  # seconds between two questions for the time of the store
 COMMANDS_EVERY = 43_200.0  # seconds after which the commands are written again, as the fact has a time to live
 
 
-class Served(Protocol):
+class OperatedConsumer(Protocol):
     """The part of a consumer that a heartbeat tells of, and that an order changes."""
 
     name: str
@@ -46,7 +46,7 @@ class Served(Protocol):
     def stop(self) -> None: ...
 
 
-class State:
+class ConsumerState:
     """What the consumer does, whichever store is asked."""
 
     def __init__(self) -> None:
@@ -66,7 +66,12 @@ class OperatorChannel:
     """
 
     def __init__(
-        self, shared: Shared, consumer: Served, in_flight: InFlight, state: State, changed: Callable[[], object]
+        self,
+        shared: Shared,
+        consumer: OperatedConsumer,
+        in_flight: InFlight,
+        state: ConsumerState,
+        changed: Callable[[], object],
     ):
         self.store, self.queues = shared.store, shared.queues
         self.pauses = Pauses()
@@ -225,14 +230,18 @@ class OperatorChannel:
 class OperatorChannels:
     """The operator channels of a consumer, by queue. Queues that keep no facts have none: they are never paused."""
 
-    def __init__(self, state: State | None = None) -> None:
-        self.state = state or State()
+    def __init__(self, state: ConsumerState | None = None) -> None:
+        self.state = state or ConsumerState()
         self.channels: list[OperatorChannel] = []
         self._of: dict[int, OperatorChannel] = {}
         self._are_known = False
 
     def open(
-        self, queues: Iterable[BaseQueue], consumer: Served, in_flight: InFlight, changed: Callable[[], object]
+        self,
+        queues: Iterable[BaseQueue],
+        consumer: OperatedConsumer,
+        in_flight: InFlight,
+        changed: Callable[[], object],
     ) -> None:
         """Make a channel for each store of shared facts."""
         for shared in shared_stores(queues):

@@ -242,7 +242,7 @@ def _start(number: int, descriptor: int, has_duties: bool) -> subprocess.Popen:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Place:
+class ProcessSlot:
     """Where one process serves: the one that does, the next one while it starts, and the last one while it ends."""
 
     def __init__(self, number: int, start: Callable[[int, bool], Process], bounds: Bounds, drain: bool):
@@ -321,7 +321,7 @@ class Place:
                 self._kill(process, now)
 
     def _kill(self, process: Process, now: float) -> None:
-        """Kill a process, and free its place at once."""
+        """Kill a process, and free its slot at once."""
         process.kill()
         if process is self.retiring:
             self.retiring = None
@@ -406,7 +406,7 @@ class ProcessSupervisor:
         start: Callable[[int, bool], Process] = Process,
         reporter: Reporter | None = None,
     ):
-        self.places = [Place(number, start, bounds or Bounds(), drain) for number in range(1, count + 1)]
+        self.slots = [ProcessSlot(number, start, bounds or Bounds(), drain) for number in range(1, count + 1)]
         self._grace = grace
         self._look = look
         """Called at each tick."""
@@ -446,11 +446,11 @@ class ProcessSupervisor:
 
     def _details(self) -> health.Report:
         """Which processes there are, for a report. Each writes a file of its own next to it."""
-        return {"places": len(self.places), "processes": [one for place in self.places for one in place.details()]}
+        return {"places": len(self.slots), "processes": [one for slot in self.slots for one in slot.details()]}
 
     @property
     def ended(self) -> bool:
-        is_over = self._stops > 0 or all(place.drained for place in self.places)
+        is_over = self._stops > 0 or all(slot.drained for slot in self.slots)
         return is_over and not any(self._processes())
 
     @property
@@ -465,10 +465,10 @@ class ProcessSupervisor:
         Only the time in which the supervisor itself moved counts as silence of a process: both may have stood still.
         """
         elapsed, self._ticked = max(0.0, min(STEP, now - self._ticked)), now
-        for place in self.places:
-            for process, code in place.listen(now, elapsed):
-                self._note_end(place, process, code, now)
-            self._has_served = self._has_served or place.serving is not None
+        for slot in self.slots:
+            for process, code in slot.listen(now, elapsed):
+                self._note_end(slot, process, code, now)
+            self._has_served = self._has_served or slot.serving is not None
         if self._stops:
             self._end(now)
         else:
@@ -478,21 +478,21 @@ class ProcessSupervisor:
         self._reporter.look(health.STOPPING if self._stops else serves, self._details)
 
     def _keep_serving(self, now: float) -> None:
-        for place in self.places:
-            place.kill_those_that_stand_still(now)
+        for slot in self.slots:
+            slot.kill_those_that_stand_still(now)
         self._assign_duties()
-        for place in self.places:
-            may_replace = not any(one.is_replacing for one in self.places)
-            place.fill(now, may_replace, has_duties=self._keeper in (None, place.serving))
-            self._keeper = self._keeper or place.starting
+        for slot in self.slots:
+            may_replace = not any(one.is_replacing for one in self.slots)
+            slot.fill(now, may_replace, has_duties=self._keeper in (None, slot.serving))
+            self._keeper = self._keeper or slot.starting
 
     def _assign_duties(self) -> None:
         """Have one process keep the schedule and reap; another one as soon as that is silent, or leaves.
 
         For a moment two may do it, which is harmless.
         """
-        before, places = self._keeper, [place.serving or place.starting for place in self.places]
-        there = [process for process in places if process is not None]
+        before, serving = self._keeper, [slot.serving or slot.starting for slot in self.slots]
+        there = [process for process in serving if process is not None]
         if before not in there or before.silence >= HUSH:
             fit = [process for process in there if process.ready and process.silence < HUSH]
             fit.sort(key=lambda process: not process.has_duties)  # first the successor, which was started with them
@@ -505,20 +505,20 @@ class ProcessSupervisor:
             if process is not keeper and process.has_duties and process.ready and process.silence < HUSH:
                 process.give_duties(False)
 
-    def _note_end(self, place: Place, process: Process, code: int, now: float) -> None:
+    def _note_end(self, slot: ProcessSlot, process: Process, code: int, now: float) -> None:
         """Note the end of a process. A start that fails ends them all, as it would end one: before any has served.
 
         What was killed, or asks for a new process, is started again even then.
         """
         if self._stops:
-            place.remove(process)
+            slot.remove(process)
             self._codes += [code] if process.ready else []
         elif not (self._has_served or process.ready) and code > 0 and code != STUCK:
-            place.remove(process)
+            slot.remove(process)
             self._failed_with = code
             self._stops = 1
         else:
-            place.follow(process, code, now)
+            slot.follow(process, code, now)
 
     def _end(self, now: float) -> None:
         """Pass each stop on, and kill in the end what does not end."""
@@ -536,8 +536,8 @@ class ProcessSupervisor:
             self._until = inf
 
     def _processes(self) -> Iterator[Process]:
-        for place in self.places:
-            yield from place.processes
+        for slot in self.slots:
+            yield from slot.processes
 
     def _wait(self) -> None:
         """Wait for the next look, for a signal, or until a process says something or ends."""

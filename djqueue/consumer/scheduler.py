@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue, OnceGuard
-from djqueue.backends.collections import Known
+from djqueue.backends.collections import CollectionState
 from djqueue.consumer.loop import Loop, alike, run_all
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
@@ -85,21 +85,21 @@ class Scheduler(Loop):
         periodic = (command for command in registry.periodic() if command.policy.queue_name in aliases)
         self._plans = [PeriodicPlan(one, is_paused) for one in periodic if isinstance(one, PeriodicCommand)]
         kept = [queue.alias for queue in served if "facts" in queue.features]
-        self._boards = [Board(alias, is_paused, self.move, takes_over) for alias in kept]
+        self._boards = [ScheduleBoard(alias, is_paused, self.move, takes_over) for alias in kept]
 
     def tick(self) -> float:
         is_first = self.caught_up == inf and self._pauses_known()
         try:
-            return self._all(Board.keep_up)
+            return self._all(ScheduleBoard.keep_up)
         finally:
             if is_first:
                 self.caught_up = time.monotonic()
 
     def follow(self) -> float:
         """Enqueue all due ticks; seconds until one of the known schedules may have another."""
-        return self._all(Board.follow)
+        return self._all(ScheduleBoard.follow)
 
-    def _all(self, follow_board: Callable[[Board, Now], float]) -> float:
+    def _all(self, follow_board: Callable[[ScheduleBoard, Now], float]) -> float:
         now = cache(_now)
         plans = (partial(_follow_plans, some, now) for some in alike(self._plans, attrgetter("queue_name")))
         pause = run_all([*plans, *(partial(follow_board, board, now) for board in self._boards)], lambda step: step())
@@ -275,7 +275,7 @@ class PeriodicPlan(Tracker):
         return now
 
 
-class Board:
+class ScheduleBoard:
     """The schedules that were made at run time for one queue, as far as a scheduler has seen them.
 
     A look costs one small fact while no schedule changes, and a turn costs what is due in it, however many there are.
@@ -292,7 +292,7 @@ class Board:
         self._is_paused = is_paused
         self._move = move
         """Called before each of the schedules that are due, which may be many."""
-        self._known = Known()
+        self._known = CollectionState()
         self._plans: dict[str, ScheduleTracker] = {}
         self._line = Line()
         """The names of the plans, in the order in which they are due."""

@@ -19,8 +19,8 @@ from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.isolation import is_reachable, run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
-from djqueue.consumer.observer import Observer
-from djqueue.consumer.operators import OperatorChannels, State
+from djqueue.consumer.observer import ThreadObserver
+from djqueue.consumer.operators import ConsumerState, OperatorChannels
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.scheduler import Scheduler
 from djqueue.consumer.settler import RunLimit, Settler, Settlers
@@ -40,13 +40,13 @@ ON_ITS_WAY = 1.0  # most seconds between the pool and a worker
 LAST_WORDS = 2.0  # seconds to settle the last verdicts at the end; if the store is unreachable the leases run out
 
 
-class Served(Protocol):
+class SupervisedConsumer(Protocol):
     """The part of a consumer that its threads need."""
 
     queues: list[BaseQueue]
     options: Options
     name: str
-    state: State
+    state: ConsumerState
     counters: Counters
     has_duties: bool
 
@@ -60,7 +60,7 @@ class Served(Protocol):
 class Duties:
     """The threads that one of several processes has for all: they reap, and keep the schedule."""
 
-    def __init__(self, consumer: Served, servers: list[list[BaseQueue]], operators: OperatorChannels):
+    def __init__(self, consumer: SupervisedConsumer, servers: list[list[BaseQueue]], operators: OperatorChannels):
         self._consumer = consumer
         self._servers = servers
         self._pauses = operators.is_schedule_paused, operators.are_known
@@ -99,10 +99,10 @@ class Duties:
 class Supervisor:
     """The threads of one run of a consumer: makes them, starts and ends them in order."""
 
-    def __init__(self, consumer: Served, limit: int | None):
+    def __init__(self, consumer: SupervisedConsumer, limit: int | None):
         options = consumer.options
         self._drain = options.drain
-        self._observer = Observer(options.stuck_after)
+        self._observer = ThreadObserver(options.stuck_after)
         self.may_end = options.drain or limit is not None
         self.in_flight = InFlight(consumer.counters.add)
         self.run_limit = RunLimit(limit)
@@ -350,7 +350,7 @@ class Supervisor:
             fetcher.look_now()
 
 
-def _fetchers(consumer: Served, parts: Parts) -> list[Fetcher]:
+def _fetchers(consumer: SupervisedConsumer, parts: Parts) -> list[Fetcher]:
     """One for each connection, or a single one that asks the queues in the order given."""
     options = consumer.options
     together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))

@@ -14,7 +14,7 @@ from djqueue.dashboard.site import Site
 from djqueue.exceptions import QueueError
 from djqueue.messages.failures import text_of
 from djqueue.operations.acting import ACTIONS, PAGE, BaseAction, MessageAction, NamedAction
-from djqueue.operations.outcomes import Outcome
+from djqueue.operations.outcomes import ActionResult
 from djqueue.operations.queues import asking_stores, chosen
 from djqueue.operations.targets import Target
 from djqueue.running.pauses import QUEUE
@@ -69,7 +69,7 @@ def _confirmation(site: Site, request: HttpRequest, action: BaseAction, meant: M
 
 def _do(site: Site, request: HttpRequest, verb: str, meant: Meant) -> None:
     """Do the action, and record what was done, even if an error ended it halfway."""
-    outcome = Outcome(verb, [meant.what])
+    outcome = ActionResult(verb, [meant.what])
     try:
         meant.do(outcome)
     except QueueError as error:

@@ -10,7 +10,7 @@ from django.contrib import messages as notices
 from django.http import HttpRequest
 
 from djqueue.backends.base import BaseQueue
-from djqueue.operations.outcomes import Outcome
+from djqueue.operations.outcomes import ActionResult
 
 KEPT = 3600.0  # seconds
 
@@ -23,7 +23,7 @@ class Meant:
     """What it is done to, in words."""
     queues: Sequence[BaseQueue]
     """The queues whose stores remember that it was done."""
-    do: Callable[[Outcome], None]
+    do: Callable[[ActionResult], None]
     """Does it, and records in the outcome what was done."""
     question: Callable[[], str]
     """The question to ask first; "" for none."""

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from djqueue.dashboard.seeing import able
 from djqueue.dashboard.site import Site
 from djqueue.flow.gates import LANE_SCHEDULED
-from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, Lane, LaneRow, lanes_of, with_head
+from djqueue.operations.lanes import BUSY, EMPTY, PAUSED, LaneRow, LaneStatus, lanes_of, with_head
 from djqueue.operations.paging import MOST_CHECKED
 from djqueue.operations.queues import asking, left_out, of_each
 
@@ -36,12 +36,12 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     return site.show(request, "lanes", context)
 
 
-def _row(lane: Lane) -> LaneRow:
+def _row(lane: LaneStatus) -> LaneRow:
     with asking(lane.queue):
         return with_head(lane)
 
 
-def _place(lane: Lane) -> tuple[int, int, str]:
+def _place(lane: LaneStatus) -> tuple[int, int, str]:
     """Blocked lanes first, then lanes with the most waiting messages, then lanes that only remember something."""
     place = ORDER.index(lane.state) if lane.state in ORDER else len(ORDER) + (lane.state == EMPTY)
     return place, -lane.record.waiting, lane.record.name

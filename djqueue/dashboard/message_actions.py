@@ -15,7 +15,7 @@ from djqueue.operations import paging
 from djqueue.operations.acting import OF_MESSAGES, PAGE, MessageAction
 from djqueue.operations.errors import InvalidInput
 from djqueue.operations.message_changes import change
-from djqueue.operations.outcomes import Outcome
+from djqueue.operations.outcomes import ActionResult
 from djqueue.wiring import queues as all_queues
 from djqueue.words import counted, number
 
@@ -39,7 +39,7 @@ def meant(request: HttpRequest, action: MessageAction) -> Meant:
     def question() -> str:
         return action.asked(count) if PAGE in action.asks or request.POST.get("which") == "all" else ""
 
-    def do(outcome: Outcome) -> None:
+    def do(outcome: ActionResult) -> None:
         value = request.POST.get(action.parameter.name, "") if action.parameter else ""
         given = {"by": request.user.get_username(), "what": what, **action.given(value)}
         change(action, {all_queues[alias]: ids for alias, ids in chosen.items()}, given, outcome)

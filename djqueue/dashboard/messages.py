@@ -11,7 +11,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
 from djqueue.dashboard import message_actions
 from djqueue.dashboard.seeing import able, advised
-from djqueue.dashboard.selecting import Asked, asked, position_in, written
+from djqueue.dashboard.selecting import AppliedFilter, asked, position_in, written
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import NoResult
 from djqueue.messages.failures import errors_of
@@ -19,7 +19,7 @@ from djqueue.operations import explaining, paging
 from djqueue.operations.actions import Action
 from djqueue.operations.failed import FailedMessage, call_of
 from djqueue.operations.finding import find_whole
-from djqueue.operations.messages import RUNNING, STATES, Message
+from djqueue.operations.messages import RUNNING, STATES, MessageRow
 from djqueue.operations.queues import asking_stores, chosen, left_out, of_each
 from djqueue.operations.unknown import NOT_BEGUN
 from djqueue.registry import registry
@@ -45,7 +45,7 @@ def page(site: Site, request: HttpRequest) -> HttpResponse:
     return site.show(request, "messages", _list(site, request, wanted, found))
 
 
-def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -> dict[str, Any]:
+def _list(site: Site, request: HttpRequest, wanted: AppliedFilter, found: paging.Page) -> dict[str, Any]:
     queues, others = able("inspect")
     more = None if found.next is None else site.url("messages", **wanted.given, after=written(found.next))
     return {
@@ -62,7 +62,7 @@ def _list(site: Site, request: HttpRequest, wanted: Asked, found: paging.Page) -
     }
 
 
-def rows_of(found: Sequence[Message], states: Sequence[str]) -> Sequence[Message | FailedMessage]:
+def rows_of(found: Sequence[MessageRow], states: Sequence[str]) -> Sequence[MessageRow | FailedMessage]:
     """The report of these messages, or the report of failed messages if only those are wanted."""
     return [FailedMessage.of(one) for one in found] if [*states] == [FAILED] else found
 
@@ -91,7 +91,7 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     return site.show(request, "message", context, f"Message {id}", status=200 if queue or did else 404)
 
 
-def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -> dict[str, Any]:
+def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: MessageRow) -> dict[str, Any]:
     shown = {}
     if site.may(request, "view_arguments"):
         shown["call"], shown["call_problem"] = call_of(queue, found.entry)
@@ -99,7 +99,7 @@ def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: Message) -
     return {**shown, "actions": acts, "attempts": _attempts(found)[::-1], "progress": _progress(queue, found)}
 
 
-def _progress(queue: BaseQueue, found: Message) -> Progress | None:
+def _progress(queue: BaseQueue, found: MessageRow) -> Progress | None:
     """The progress that a running message last reported, if that can be read."""
     try:
         return progress_of(queue, found.id) if found.state == RUNNING and "facts" in queue.features else None
@@ -119,7 +119,7 @@ def _result(queue: BaseQueue, id: str, ended: Ended) -> str:
     return result_of(command, kept["value"])
 
 
-class Attempt(NamedTuple):
+class FailedAttempt(NamedTuple):
     """A failed attempt; its values in the store may be of any type, as others may have written them."""
 
     number: str
@@ -142,15 +142,15 @@ class Attempt(NamedTuple):
         return self.reason if self.reason.startswith(NOT_BEGUN) else f"Attempt {self.number}: {self.reason}"
 
 
-def _attempts(found: Message) -> list[Attempt]:
+def _attempts(found: MessageRow) -> list[FailedAttempt]:
     return [_attempt(error) for error in errors_of(found.entry.errors)]
 
 
-def _attempt(error: dict[str, Any]) -> Attempt:
+def _attempt(error: dict[str, Any]) -> FailedAttempt:
     at, seconds = (value if isinstance(value, int | float) else None for value in map(error.get, ("at", "seconds")))
     texts = {name: str(error.get(name) or "") for name in ("attempt", "consumer", "host", "reason", "traceback")}
     where, reason = texts["consumer"] or texts["host"], texts["reason"] or NONE
-    return Attempt(texts["attempt"] or "?", at or 0.0, where, reason, seconds, texts["traceback"])
+    return FailedAttempt(texts["attempt"] or "?", at or 0.0, where, reason, seconds, texts["traceback"])
 
 
 class Event(NamedTuple):
@@ -160,7 +160,7 @@ class Event(NamedTuple):
     text: str
 
 
-def _events(found: Message | None, ended: Ended | None, did: Sequence[Action], began: float) -> list[Event]:
+def _events(found: MessageRow | None, ended: Ended | None, did: Sequence[Action], began: float) -> list[Event]:
     """What is known to have happened to a message, in order."""
     events = [Event(action.at, f"{action.action} by {action.by}") for action in did]
     if found is not None:

@@ -43,7 +43,7 @@ class Cell(NamedTuple):
     is_key: bool
 
 
-class Line(NamedTuple):
+class ShownRow(NamedTuple):
     """A row of a report as it is shown."""
 
     row: Any

@@ -19,7 +19,7 @@ TITLES = {"reason": "text of the error", "older": "older than", "newer": "newer 
 _SIGNER = Signer(salt="djqueue.dashboard")
 
 
-class Asked(NamedTuple):
+class AppliedFilter(NamedTuple):
     """What a filter asks for."""
 
     given: Mapping[str, str]
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
         return ", ".join(words) or "all messages"
 
 
-def asked(fields: Mapping[str, str]) -> Asked:
+def asked(fields: Mapping[str, str]) -> AppliedFilter:
     """The filter in an address or a form."""
     given = {name: value.strip() for name in FIELDS if (value := fields.get(name, "")).strip()}
     options, problems = _options(given)
@@ -47,7 +47,7 @@ def asked(fields: Mapping[str, str]) -> Asked:
         problems.append(f"There is no state {given['state']!r}: give {', '.join(STATES)}.")
     wanted = Filter(options, filters.FAILED if states == [FAILED] else filters.ENQUEUED)
     found = Selection([] if problems else queues, states, wanted, given.get("id", ""))
-    return Asked(given, found, problems)
+    return AppliedFilter(given, found, problems)
 
 
 def _options(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:

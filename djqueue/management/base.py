@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandError, DjangoHelpFor
 from djqueue.exceptions import InvalidQueueError, QueueError
 from djqueue.management.tables import report, width_of
 from djqueue.operations.errors import InvalidInput
-from djqueue.operations.outcomes import Outcome
+from djqueue.operations.outcomes import ActionResult
 from djqueue.operations.reports import as_json
 from djqueue.words import printable
 
@@ -106,10 +106,10 @@ class OperatorCommand(BaseCommand):
             self.stdout.write(none)
 
     @contextmanager
-    def outcome(self, action: str, what: Iterable[str]) -> Iterator[Outcome]:
+    def outcome(self, action: str, what: Iterable[str]) -> Iterator[ActionResult]:
         """A block that does an action. With ``--json`` its outcome is written at the end, also if it fails, but not for
         wrong usage."""
-        one, is_usage = Outcome(action, what), False
+        one, is_usage = ActionResult(action, what), False
         try:
             yield one
         except (CommandError, QueueError) as error:

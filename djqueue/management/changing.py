@@ -17,8 +17,8 @@ from djqueue.operations.failed import call_of
 from djqueue.operations.filters import Filter
 from djqueue.operations.finding import AN_ID, find, find_one, unclear
 from djqueue.operations.message_changes import MOVED_ON
-from djqueue.operations.messages import Message
-from djqueue.operations.outcomes import REFUSED, Outcome
+from djqueue.operations.messages import MessageRow
+from djqueue.operations.outcomes import REFUSED, ActionResult
 from djqueue.operations.paging import MOST_CHECKED, Page, Position, Selection
 from djqueue.operations.queues import chosen, of_each, with_feature
 from djqueue.words import counted, number
@@ -95,7 +95,7 @@ class MessagesCommand(VerbCommand):
 
     # ---- the verbs that show
 
-    def page(self, queues: Sequence[BaseQueue], options: Mapping[str, Any]) -> tuple[list[Message], list[str]]:
+    def page(self, queues: Sequence[BaseQueue], options: Mapping[str, Any]) -> tuple[list[MessageRow], list[str]]:
         """One message more than a list shows, and what is wrong with queues that cannot be asked.
 
         Says how to go on in queues where not all messages were checked.
@@ -105,7 +105,7 @@ class MessagesCommand(VerbCommand):
         states = [one for one in self.states if one in (options.get("states") or self.states)]
         size, pages = options["limit"] + 1, dict[str, Page]()
 
-        def read(queue: BaseQueue) -> Sequence[Message]:
+        def read(queue: BaseQueue) -> Sequence[MessageRow]:
             selection = Selection([queue], states, self.filter(options))
             pages[queue.alias] = paging.page(selection, options["after"], size, max(options["look_at"], size))
             return pages[queue.alias].messages
@@ -118,7 +118,7 @@ class MessagesCommand(VerbCommand):
             self.stderr.write(f"{seen}; the same call goes on with -q {alias} --after {page.next}")
         return found, failures
 
-    def shown(self, queues: Sequence[BaseQueue], options: Mapping[str, Any]) -> tuple[Message, dict[str, str]]:
+    def shown(self, queues: Sequence[BaseQueue], options: Mapping[str, Any]) -> tuple[MessageRow, dict[str, str]]:
         """The message of an id and, if wanted, its call or why that cannot be shown."""
         one = find_one(queues, options["id"], self.states)
         if not options["arguments"]:
@@ -143,7 +143,7 @@ class MessagesCommand(VerbCommand):
                 self._change_selected(action, selection, given, outcome, options.get("interactive", False))
 
     def _change_known(
-        self, action: MessageAction, queues: Sequence[BaseQueue], given: Mapping[str, Any], outcome: Outcome
+        self, action: MessageAction, queues: Sequence[BaseQueue], given: Mapping[str, Any], outcome: ActionResult
     ) -> None:
         found = find(queues, outcome.what, tuple(dict.fromkeys((*self.states, *action.states))))
         messages, left = found.messages, [*found.unclear]
@@ -164,7 +164,12 @@ class MessagesCommand(VerbCommand):
             raise CommandError(f"{missing} could not be {action.done}: {MOVED_ON}.")
 
     def _change_selected(
-        self, action: MessageAction, wanted: Selection, given: Mapping[str, Any], outcome: Outcome, interactive: bool
+        self,
+        action: MessageAction,
+        wanted: Selection,
+        given: Mapping[str, Any],
+        outcome: ActionResult,
+        interactive: bool,
     ) -> None:
         outcome.what = [str(wanted.asked) or f"all that is {' or '.join(wanted.states)}"]
         ids = message_changes.ids_of(wanted, given)

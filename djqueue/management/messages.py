@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from djqueue.backends.entries import DELAYED, FAILED, READY, Entry
 from djqueue.management.tables import Paint, shown_parts
 from djqueue.messages.failures import errors_of
-from djqueue.operations.messages import RUNNING, Message
+from djqueue.operations.messages import RUNNING, MessageRow
 from djqueue.words import NONE, full_moment, number, printable
 
 
-def page(one: Message, more: Mapping[str, str], paint: Paint) -> str:
+def page(one: MessageRow, more: Mapping[str, str], paint: Paint) -> str:
     """All that is known about a message, as text; ``more`` are further lines by their titles."""
     when = {DELAYED: "due", READY: "ready", RUNNING: "leased to", FAILED: "failed"}[one.state]
     lines = {

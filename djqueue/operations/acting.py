@@ -12,7 +12,7 @@ from djqueue.operations import messages, targets
 from djqueue.operations.consumers import forget, quiet, resume_consumer, stop
 from djqueue.operations.errors import InvalidInput
 from djqueue.operations.messages import DONE, RUNNING, STATES, WAITING, ActionOptions, failed_queue
-from djqueue.operations.outcomes import Outcome
+from djqueue.operations.outcomes import ActionResult
 from djqueue.operations.paging import MOST_CHECKED
 from djqueue.operations.queues import chosen
 from djqueue.operations.resending import send_copy
@@ -108,7 +108,7 @@ class MessageAction(BaseAction):
         """The question before the action is done to this many messages."""
         return self.question.format(counted(count, "message"))
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, outcome: ActionResult) -> None:
         """Record in an outcome what was done."""
         done = f"would be {self.done}" if outcome.dry_run else self.done
         outcome.said = f"{counted(outcome.count, 'message')} {done}"
@@ -150,7 +150,7 @@ class NamedAction(BaseAction):
         """The question on a PAGE or in a TERMINAL before the action is done; "" for none."""
         return self.question(target) if self.question is not None and where in self.asks else ""
 
-    def act(self, target: Target, outcome: Outcome) -> None:
+    def act(self, target: Target, outcome: ActionResult) -> None:
         """Do the action, and record in an outcome what was done."""
         done, what = self.do(target), self.calls.format(target.name)
         if done.refused:

@@ -17,7 +17,7 @@ from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDU
 from djqueue.messages.failures import errors_of, is_put_off, text_of
 from djqueue.operations.actions import Action, actions
 from djqueue.operations.lanes import GATHERS, RETRY, first_in, records, why_scheduled
-from djqueue.operations.messages import RUNNING, Message, find_message
+from djqueue.operations.messages import RUNNING, MessageRow, find_message
 from djqueue.operations.paging import MOST_CHECKED
 from djqueue.operations.reports import Kind, column, report_row
 from djqueue.operations.throttles import throttle_of
@@ -80,7 +80,7 @@ def explain(id: str, queues: Sequence[BaseQueue] | None = None) -> Explanation:
     return look_up(id, [all_queues[alias] for alias in all_queues] if queues is None else queues)[1]
 
 
-def look_up(id: str, queues: Sequence[BaseQueue]) -> tuple[Message | None, Explanation]:
+def look_up(id: str, queues: Sequence[BaseQueue]) -> tuple[MessageRow | None, Explanation]:
     """The message of that id, if it waits, runs or has failed, and why it is in that state."""
     unreachable: dict[str, Reason] = {}
     for search in (_waiting, _ended):
@@ -98,7 +98,7 @@ def look_up(id: str, queues: Sequence[BaseQueue]) -> tuple[Message | None, Expla
     return None, Explanation(id, "", "", UNKNOWN, (*_never_seen(id, queues, asked), *unreachable.values()))
 
 
-def began(queue: BaseQueue, one: Message) -> float:
+def began(queue: BaseQueue, one: MessageRow) -> float:
     """When the running attempt began, as its consumer says (epoch seconds); 0 if that is not known."""
     if one.state != RUNNING:
         return 0.0
@@ -115,7 +115,7 @@ def acts_on(id: str, queues: Sequence[BaseQueue]) -> list[Action]:
     return found
 
 
-def _waiting(queue: BaseQueue, id: str) -> tuple[Message, Explanation] | None:
+def _waiting(queue: BaseQueue, id: str) -> tuple[MessageRow, Explanation] | None:
     one = find_message(queue, id) if "inspect" in queue.features else None
     return None if one is None else (one, explain_message(queue, one))
 
@@ -130,7 +130,7 @@ def _unreachable(queue: BaseQueue, error: Exception) -> Reason:
     return Reason("unreachable", why or f"Queue {queue.alias!r} cannot be asked: {text_of(error)}")
 
 
-def explain_message(queue: BaseQueue, one: Message) -> Explanation:
+def explain_message(queue: BaseQueue, one: MessageRow) -> Explanation:
     """Why a message that was found in a queue does not run."""
     seen = Surroundings(queue)
     if one.state == FAILED:
@@ -143,7 +143,7 @@ def explain_message(queue: BaseQueue, one: Message) -> Explanation:
     return Explanation(one.id, queue.alias, one.command, one.state, tuple(reasons))
 
 
-def _held_up(seen: Surroundings, one: Message) -> Iterator[Reason]:
+def _held_up(seen: Surroundings, one: MessageRow) -> Iterator[Reason]:
     """What holds up a waiting message."""
     policy, faults, why_not_here = _checked(seen, one.entry)
     yield from faults
@@ -194,7 +194,7 @@ def _end_of(queue: BaseQueue, id: str) -> Explanation | None:
     return Explanation(id, queue.alias, "", end["status"], (Reason("ended", f"It ended as {end['status']}{why}."),))
 
 
-def _failure(one: Message) -> Reason:
+def _failure(one: MessageRow) -> Reason:
     attempts = "1 attempt" if one.attempts == 1 else f"{one.attempts} attempts"
     text = (
         f"It failed for good at {moment(one.at)}, after {attempts}: {one.reason.rstrip('.') or 'no reason is known'}."
@@ -203,7 +203,7 @@ def _failure(one: Message) -> Reason:
     return Reason("failed", text, f"queue_errors show {part}; when the cause is fixed: queue_errors retry {part}.")
 
 
-def _run(seen: Surroundings, one: Message) -> Iterator[Reason]:
+def _run(seen: Surroundings, one: MessageRow) -> Iterator[Reason]:
     by = next((record for record in seen.consumers if record.name == one.consumer), None)
     holder = f"{one.consumer or 'A consumer'} holds it until {moment(one.at)}"
     if by is not None and not by.is_alive:
@@ -241,7 +241,7 @@ def _is_call(entry: Entry) -> bool:
     return bool(entry.command) and not entry.command.startswith(MARK)
 
 
-def _unknown(seen: Surroundings, one: Message, why_not_here: str) -> Iterator[Reason]:
+def _unknown(seen: Surroundings, one: MessageRow, why_not_here: str) -> Iterator[Reason]:
     """Whether the consumers know its command; what this process does not find counts only if no consumer reports."""
     if not _is_call(one.entry):
         return
@@ -278,7 +278,7 @@ def _renamed(seen: Surroundings, name: str) -> str:
     return f" If it was renamed: did you mean {meant}?" if meant else ""
 
 
-def _again(seen: Surroundings, one: Message, policy: Policy | None, at: float) -> Reason:
+def _again(seen: Surroundings, one: MessageRow, policy: Policy | None, at: float) -> Reason:
     """Why it waits until a moment, and what happens then."""
     when, note = f"at {moment(at)}, in {age(max(0.0, at - seen.now))}", note_of(one.entry)
     if note is not None and note.is_of_unknown_command:
@@ -293,7 +293,7 @@ def _again(seen: Surroundings, one: Message, policy: Policy | None, at: float) -
     return Reason("due", f"It was enqueued with a delay, and is due {when}.", until=at)
 
 
-def _failed_before(one: Message) -> str:
+def _failed_before(one: MessageRow) -> str:
     """The error that ended its last attempt, if that failed."""
     errors = errors_of(one.entry.errors)
     last = errors[-1] if errors else {}
@@ -302,7 +302,7 @@ def _failed_before(one: Message) -> str:
     return f"Attempt {one.attempts} failed at {moment(last.get('at'))}: {one.reason.rstrip('.')}."
 
 
-def _upcoming(one: Message, policy: Policy | None) -> str:
+def _upcoming(one: MessageRow, policy: Policy | None) -> str:
     """Its next attempt, in words."""
     upcoming, most = one.attempts + 1, 0 if policy is None else policy.most_attempts
     return f"Attempt {upcoming} of {most}" if upcoming <= most else f"Attempt {upcoming}"
@@ -314,7 +314,7 @@ def _command_paused(seen: Surroundings, command: str) -> Iterator[Reason]:
         yield _paused("command_paused", f"The command {command} is", pause, f"queue_resume --command {command}{only}.")
 
 
-def _turn(seen: Surroundings, one: Message) -> Reason:
+def _turn(seen: Surroundings, one: MessageRow) -> Reason:
     ready = _messages(seen.stats.ready, "is", "are")
     text = f"Nothing stops it: {ready} ready, and a worker that is free takes the first. {seen.capacity}"
     return Reason("working", text.rstrip(), f"It is ready since {moment(one.at)}." if one.at else "")
@@ -323,7 +323,7 @@ def _turn(seen: Surroundings, one: Message) -> Reason:
 # ---- Its lane
 
 
-def _lane(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[Reason]:
+def _lane(seen: Surroundings, one: MessageRow, policy: Policy | None) -> Iterator[Reason]:
     """Why the lane of a due message does not let it run."""
     entry = one.entry
     lane = seen.queue.lane(entry.lane) if entry.gate and "lanes" in seen.queue.features else None
@@ -339,7 +339,7 @@ def _lane(seen: Surroundings, one: Message, policy: Policy | None) -> Iterator[R
         yield Reason("lane_turn", f"It waits for its turn in the lane {plain(lane.name)}.{ahead}", "")
 
 
-def _own_retry(seen: Surroundings, lane: LaneRecord, one: Message, policy: Policy | None, held: Reason) -> Reason:
+def _own_retry(seen: Surroundings, lane: LaneRecord, one: MessageRow, policy: Policy | None, held: Reason) -> Reason:
     """Why the first message of a lane waits, and the lane with it."""
     again = _again(seen, one, policy, lane.opens)
     return replace(held, text=f"{again.text} Its lane {plain(lane.name)} waits for it.")

@@ -13,7 +13,7 @@ from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import FAILED
 from djqueue.exceptions import InvalidMessage, UnknownCommand
 from djqueue.messages.failures import errors_of, kind_of, text_of
-from djqueue.operations.messages import Message, failed_at, last_error, of_last
+from djqueue.operations.messages import MessageRow, failed_at, last_error, of_last
 from djqueue.operations.reports import Kind, as_json, column, columns, report_row
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
@@ -59,12 +59,12 @@ class FailedMessage:
     description: str = column()
 
     @classmethod
-    def of(cls, one: Message) -> FailedMessage:
+    def of(cls, one: MessageRow) -> FailedMessage:
         same = {name: getattr(one, name) for name in SAME}
         return cls(**same, failed_at=one.at, worker=last_error(one.entry, "consumer"))
 
 
-SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.name for same in columns(Message)})
+SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.name for same in columns(MessageRow)})
 """The columns that any message has."""
 
 
@@ -115,7 +115,7 @@ def grouped(found: Iterable[Record]) -> list[Group]:
     return sorted(groups, key=lambda group: (-group.count, -group.last))
 
 
-def export(one: Message, with_body: bool = False) -> dict[str, Any]:
+def export(one: MessageRow, with_body: bool = False) -> dict[str, Any]:
     """All that is known about failed messages, for programs; the body has the encoded arguments in base64."""
     body = {"body": b64encode(one.entry.body).decode()} if with_body else {}
     return as_json(FailedMessage.of(one)) | {"errors": errors_of(one.entry.errors)} | body

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import FAILED
 from djqueue.operations.errors import OperationError
-from djqueue.operations.messages import STATES, Message, find_message
+from djqueue.operations.messages import STATES, MessageRow, find_message
 from djqueue.operations.paging import MOST_CHECKED, Selection, first_and_last_failed, is_part, selected_records
 from djqueue.operations.queues import asking
 from djqueue.words import NONE, moment, number, printable
@@ -28,17 +28,17 @@ MOST_CANDIDATES = 10
 class Found(NamedTuple):
     """The messages that were found for texts of ids."""
 
-    matches: Mapping[str, Sequence[Message]]
+    matches: Mapping[str, Sequence[MessageRow]]
     are_all: bool
     """Whether all messages were searched, or all texts were whole ids."""
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[MessageRow]:
         """The messages that are the only match of a text, each once."""
         return list({one.id: one for matches in self.matches.values() if len(matches) == 1 for one in matches}.values())
 
     @property
-    def unclear(self) -> dict[str, Sequence[Message]]:
+    def unclear(self) -> dict[str, Sequence[MessageRow]]:
         """The texts that stand for no message, or for several."""
         return {part: matches for part, matches in self.matches.items() if len(matches) != 1}
 
@@ -50,7 +50,7 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
     Parts are searched among the first :data:`~djqueue.operations.paging.MOST_CHECKED` messages of each state; of
     failed ones half of these are the last. Raises QueueUnavailable.
     """
-    matches: dict[str, list[Message]] = {part: [] for part in parts}
+    matches: dict[str, list[MessageRow]] = {part: [] for part in parts}
     for queue in queues:
         with asking(queue):
             for part, found in matches.items():
@@ -64,11 +64,11 @@ def find(queues: Sequence[BaseQueue], parts: Iterable[str], states: Sequence[str
             for record in searched:
                 for part in left:
                     if is_part(part, record.entry.id):
-                        matches[part].append(Message.of(queue, record, state))
+                        matches[part].append(MessageRow.of(queue, record, state))
     return Found(matches, are_all)
 
 
-def find_one(queues: Sequence[BaseQueue], part: str, states: Sequence[str] = STATES) -> Message:
+def find_one(queues: Sequence[BaseQueue], part: str, states: Sequence[str] = STATES) -> MessageRow:
     """The message that an id, or a part of one, stands for. Raises OperationError unless it is exactly one."""
     found = find(queues, [part], states)
     if found.unclear:
@@ -76,7 +76,7 @@ def find_one(queues: Sequence[BaseQueue], part: str, states: Sequence[str] = STA
     return found.messages[0]
 
 
-def find_whole(queues: Sequence[BaseQueue], id: str) -> Message | None:
+def find_whole(queues: Sequence[BaseQueue], id: str) -> MessageRow | None:
     """The message of a whole id, in the first queue that has it."""
     return next((one for queue in queues if (one := find_message(queue, id)) is not None), None)
 
@@ -103,7 +103,7 @@ def _lines(queues: Sequence[BaseQueue], found: Found, states: Sequence[str]) -> 
             yield from ["  …"] if len(matches) > MOST_CANDIDATES else []
 
 
-def _candidate(one: Message) -> str:
+def _candidate(one: MessageRow) -> str:
     return printable(f"  {one.id}  {one.state}  {moment(one.created)}  {one.command or NONE}")
 
 

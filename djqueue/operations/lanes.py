@@ -30,7 +30,7 @@ RETRY, GATHERS, THROTTLED = "retry", "gathers", "throttled"
 """Why a lane with messages is scheduled."""
 
 
-class Lane(NamedTuple):
+class LaneStatus(NamedTuple):
     """A lane, its state as shown, and the seconds until it is ready by itself, if only time decides that."""
 
     queue: BaseQueue
@@ -66,7 +66,7 @@ class LaneRow:
     """Whether its first message holds it."""
 
     @classmethod
-    def of(cls, lane: Lane) -> LaneRow:
+    def of(cls, lane: LaneStatus) -> LaneRow:
         """The row of a lane, without reading its first message."""
         why = lane.record.paused_reason
         one, wait = lane.record, None if lane.opens is None else max(0.0, lane.opens)
@@ -75,7 +75,7 @@ class LaneRow:
         return cls(one.name, lane.queue.alias, lane.state, *counts, why, why, opens, one.parent, one.capped)
 
 
-def with_head(lane: Lane) -> LaneRow:
+def with_head(lane: LaneStatus) -> LaneRow:
     """The row of a lane that is held, with its first message and what holds it."""
     shown = LaneRow.of(lane)
     if lane.state not in (LANE_SCHEDULED, PAUSED):
@@ -88,13 +88,13 @@ def with_head(lane: Lane) -> LaneRow:
     return replace(shown, head=head, reason=reason, can_be_resumed=is_held, can_be_skipped=bool(head))
 
 
-def lanes_of(queue: BaseQueue, most: float = inf) -> Iterator[Lane]:
+def lanes_of(queue: BaseQueue, most: float = inf) -> Iterator[LaneStatus]:
     """The lanes of a queue, by name; at most ``most`` of them, page by page."""
     now, lines = queue.now(), cache(partial(_lines, queue))
     found = records(queue)
     for one in found if most == inf else islice(found, int(most)):
         state = _state(one, lines)
-        yield Lane(queue, one, state, one.opens - now if one.opens and state != EMPTY else None)
+        yield LaneStatus(queue, one, state, one.opens - now if one.opens and state != EMPTY else None)
 
 
 def records(queue: BaseQueue) -> Iterator[LaneRecord]:

@@ -10,8 +10,8 @@ from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import InvalidMessage, NotSupported, UnknownCommand
 from djqueue.operations.acting import MessageAction
 from djqueue.operations.errors import InvalidInput, OperationError
-from djqueue.operations.messages import Message, without_target
-from djqueue.operations.outcomes import Outcome
+from djqueue.operations.messages import MessageRow, without_target
+from djqueue.operations.outcomes import ActionResult
 from djqueue.operations.paging import Selection, selected_records
 from djqueue.operations.queues import asking
 
@@ -19,7 +19,7 @@ MOVED_ON = "they have moved on meanwhile"
 
 
 def change(
-    action: MessageAction, ids: Mapping[BaseQueue, Iterable[str]], given: Mapping[str, Any], outcome: Outcome
+    action: MessageAction, ids: Mapping[BaseQueue, Iterable[str]], given: Mapping[str, Any], outcome: ActionResult
 ) -> None:
     """Change messages, queue by queue, and count what was done in an outcome, even if it then fails.
 
@@ -40,9 +40,9 @@ def change(
 def change_known(
     action: MessageAction,
     queues: Sequence[BaseQueue],
-    found: Sequence[Message],
+    found: Sequence[MessageRow],
     given: Mapping[str, Any],
-    outcome: Outcome,
+    outcome: ActionResult,
 ) -> int:
     """Change messages that were found by their ids; how many of them had moved on, which the outcome refuses."""
     ids = {queue: own for queue in queues if (own := [one.id for one in found if one.queue == queue.alias])}
@@ -56,7 +56,7 @@ def change_known(
     return len(found) - outcome.count
 
 
-def refuse_misfits(action: MessageAction, found: Sequence[Message], outcome: Outcome) -> None:
+def refuse_misfits(action: MessageAction, found: Sequence[MessageRow], outcome: ActionResult) -> None:
     """Raises OperationError if some messages are in a state that an action is not for."""
     for one in found:
         if one.state not in action.states:
@@ -92,7 +92,7 @@ def change_selected(
     action: MessageAction,
     ids: Mapping[BaseQueue, Sequence[str]],
     given: Mapping[str, Any],
-    outcome: Outcome,
+    outcome: ActionResult,
     progress: Callable[[int], object],
 ) -> None:
     """Change messages that were selected and counted: nobody agreed to later ones."""

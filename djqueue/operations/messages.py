@@ -37,7 +37,7 @@ UNTIL_MOVED = 60.0
 
 
 @report_row
-class Message:
+class MessageRow:
     """A message that waits, runs or has failed. Moments are epoch seconds by the clock of its queue's store."""
 
     id: str = column("id", Kind.ID, key=True)
@@ -74,7 +74,7 @@ class Message:
     entry: Entry = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, queue: BaseQueue, record: Record, state: str = "") -> Message:
+    def of(cls, queue: BaseQueue, record: Record, state: str = "") -> MessageRow:
         """The message of a record, of the failed queue if its state is ``failed``."""
         entry, errors = record.entry, errors_of(record.entry.errors)
         reason, said = of_last(errors, "reason"), _described(errors)
@@ -103,7 +103,7 @@ class Message:
         )
 
     @classmethod
-    def of_ended(cls, queue: BaseQueue, id: str, ended: Ended) -> Message:
+    def of_ended(cls, queue: BaseQueue, id: str, ended: Ended) -> MessageRow:
         """A message that is done, as far as the history of its queue knows it."""
         entry = Entry(b"", id, command=ended.command, created=ended.enqueued, attempts=ended.attempts)
         return cls.of(queue, Record(entry, DONE, ended.ended, ended.worker))
@@ -115,15 +115,15 @@ def failed_queue(queue: BaseQueue) -> BaseQueue:
     return queue.failed
 
 
-def find_message(queue: BaseQueue, id: str, states: Sequence[str] = STATES) -> Message | None:
+def find_message(queue: BaseQueue, id: str, states: Sequence[str] = STATES) -> MessageRow | None:
     """The message of that id, if it is in one of these states."""
     if {*states} & {*WAITING, RUNNING} and (found := queue.find(id)) is not None:
-        one = Message.of(queue, found)
+        one = MessageRow.of(queue, found)
         return one if one.state in states else None
     if FAILED in states and (found := failed_queue(queue).find(id)) is not None:
-        return Message.of(queue, found, FAILED)
+        return MessageRow.of(queue, found, FAILED)
     ended = ended_of(queue, id) if DONE in states else None
-    return Message.of_ended(queue, id, ended) if ended is not None and ended.status == DONE else None
+    return MessageRow.of_ended(queue, id, ended) if ended is not None and ended.status == DONE else None
 
 
 # ---- What its entry says about failed attempts
@@ -155,7 +155,7 @@ def _described(errors: Sequence[dict[str, Any]]) -> str:
     return next(filter(None, said), "")
 
 
-def known_errors(one: Message) -> dict[str, Any]:
+def known_errors(one: MessageRow) -> dict[str, Any]:
     """What went wrong at each attempt of a message, for programs; never the arguments."""
     return {"errors": errors_of(one.entry.errors)}
 

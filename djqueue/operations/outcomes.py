@@ -15,7 +15,7 @@ class Refused(NamedTuple):
     why: str
 
 
-class Outcome:
+class ActionResult:
     """What an action did, to how many, and what it refused."""
 
     def __init__(self, action: str, what: Iterable[str]):

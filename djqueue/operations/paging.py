@@ -13,7 +13,7 @@ from typing import NamedTuple
 from djqueue.backends.base import BaseQueue, Record
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
 from djqueue.operations.filters import ANY, Filter
-from djqueue.operations.messages import RUNNING, STATES, Message, failed_queue
+from djqueue.operations.messages import RUNNING, STATES, MessageRow, failed_queue
 from djqueue.operations.queues import asking
 from djqueue.words import SHORT_ID
 
@@ -24,7 +24,7 @@ CHUNK = 500
 
 
 class Position(NamedTuple):
-    """Where a page begins: after a record in one of the searched places."""
+    """Where a page begins: after a record in one of the searched sources."""
 
     place: int = 0
     cursor: str = ""
@@ -46,7 +46,7 @@ class Position(NamedTuple):
 class Page:
     """A page of selected messages."""
 
-    messages: Sequence[Message] = ()
+    messages: Sequence[MessageRow] = ()
     next: Position | None = None
     """Where the next page begins; None if all were checked."""
     checked: int = 0
@@ -54,7 +54,7 @@ class Page:
     """Whether the most allowed were checked."""
 
 
-class Place(NamedTuple):
+class Source(NamedTuple):
     """Where messages of one state are."""
 
     queue: BaseQueue
@@ -74,8 +74,9 @@ class Selection(NamedTuple):
     part: str = ""
     """With which the id begins or ends, or its short form begins."""
 
-    def places(self) -> list[Place]:
-        return [place for queue in self.queues for state in self.states for place in _places(queue, state, self.asked)]
+    def sources(self) -> list[Source]:
+        each = (_sources(queue, state, self.asked) for queue in self.queues for state in self.states)
+        return [source for some in each for source in some]
 
     def picks(self, record: Record, now: Callable[[], float]) -> bool:
         has_part = not self.part or is_part(self.part, record.entry.id)
@@ -89,22 +90,22 @@ def is_part(part: str, id: str) -> bool:
 
 def page(wanted: Selection, begin: Position | None = None, size: int = SIZE, most: int = MOST_CHECKED) -> Page:
     """Up to ``size`` messages, of at most ``most`` checked; state by state, each in the order of its queue."""
-    found: list[Message] = []
+    found: list[MessageRow] = []
     checked = 0
     chunk = CHUNK if wanted.asked or wanted.part else min(size, CHUNK)
-    for place, record, position in _walk(wanted, begin or Position(), chunk):
+    for source, record, position in _walk(wanted, begin or Position(), chunk):
         checked += 1
         if record is not None:
-            found.append(Message.of(place.queue, record, place.state))
+            found.append(MessageRow.of(source.queue, record, source.state))
         if len(found) == size or checked == most:
             return Page(found, position, checked, checked == most)
     return Page(found, None, checked)
 
 
-def selected(wanted: Selection) -> Iterator[Message]:
+def selected(wanted: Selection) -> Iterator[MessageRow]:
     """All selected messages, however many must be checked."""
     found = _walk(wanted, Position(), CHUNK)
-    return (Message.of(place.queue, record, place.state) for place, record, _ in found if record is not None)
+    return (MessageRow.of(source.queue, record, source.state) for source, record, _ in found if record is not None)
 
 
 def selected_records(wanted: Selection) -> Iterator[Record]:
@@ -114,7 +115,7 @@ def selected_records(wanted: Selection) -> Iterator[Record]:
 
 def messages_of(
     queue: BaseQueue, states: Iterable[str] = STATES, asked: Filter = ANY, most: float = inf
-) -> Iterator[Message]:
+) -> Iterator[MessageRow]:
     """The selected messages of a queue in these states, state by state, each in the order of its queue.
 
     At most ``most`` of each state are checked.
@@ -122,7 +123,7 @@ def messages_of(
     for state in states:
         walked = _walk(Selection([queue], [state], asked), Position(), CHUNK)
         checked = walked if most == inf else islice(walked, int(most))
-        yield from (Message.of(queue, record, state) for _, record, _ in checked if record is not None)
+        yield from (MessageRow.of(queue, record, state) for _, record, _ in checked if record is not None)
 
 
 def first_and_last_failed(queue: BaseQueue, most: int = MOST_CHECKED) -> tuple[list[Record], bool]:
@@ -142,29 +143,29 @@ def is_lane(queue: BaseQueue, name: str) -> bool:
     return bool(name) and "lanes" in queue.features and queue.lane(name) is not None
 
 
-def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Place, Record | None, Position]]:
+def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Source, Record | None, Position]]:
     """Each record after a position, with its own position; None instead of a record that is not selected."""
-    for number, place in enumerate(wanted.places()):
+    for number, source in enumerate(wanted.sources()):
         after = begin.cursor if number == begin.place else ""
-        now = cache(place.queue.now)
+        now = cache(source.queue.now)
         if number < begin.place:
             continue
-        with asking(place.queue):
-            left = place.most()
+        with asking(source.queue):
+            left = source.most()
         while left > 0:
-            with asking(place.queue):
-                records = place.peek(int(min(chunk, left)), after or None)
+            with asking(source.queue):
+                records = source.peek(int(min(chunk, left)), after or None)
             if not records:
                 break
             for record in records:
-                yield place, record if wanted.picks(record, now) else None, Position(number, record.cursor)
+                yield source, record if wanted.picks(record, now) else None, Position(number, record.cursor)
             after, left = records[-1].cursor, left - len(records)
 
 
-def _places(queue: BaseQueue, state: str, asked: Filter) -> list[Place]:
+def _sources(queue: BaseQueue, state: str, asked: Filter) -> list[Source]:
     if state == FAILED:
         errors = failed_queue(queue)
-        return [Place(queue, FAILED, partial(errors.peek, own), errors.__len__) for own in (READY, DELAYED)]
+        return [Source(queue, FAILED, partial(errors.peek, own), errors.__len__) for own in (READY, DELAYED)]
     if state == READY and is_lane(queue, asked.lane):
-        return [Place(queue, READY, partial(queue.peek_lane, asked.lane))]
-    return [Place(queue, state, partial(queue.peek, LEASED if state == RUNNING else state))]
+        return [Source(queue, READY, partial(queue.peek_lane, asked.lane))]
+    return [Source(queue, state, partial(queue.peek, LEASED if state == RUNNING else state))]

@@ -11,7 +11,7 @@ from djqueue.backends.entries import FAILED
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command
 from djqueue.exceptions import NotSupported
-from djqueue.operations.messages import DONE, ActionOptions, Message, find_message, in_batches
+from djqueue.operations.messages import DONE, ActionOptions, MessageRow, find_message, in_batches
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
@@ -36,7 +36,7 @@ def send_copy(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOpti
     return in_batches(queue, "send a copy", ids, change, options, size=1)
 
 
-def _sent(queue: BaseQueue, one: Message) -> bool:
+def _sent(queue: BaseQueue, one: MessageRow) -> bool:
     command, call, policy = _failed_call(queue, one) if one.state == FAILED else _done_call(queue, one)
     [result] = producer.send(command, [command.prepared_anew(call, policy)])
     if not result.enqueued:
@@ -44,13 +44,13 @@ def _sent(queue: BaseQueue, one: Message) -> bool:
     return True
 
 
-def _failed_call(queue: BaseQueue, one: Message) -> tuple[Command[..., Any], Call, Policy]:
+def _failed_call(queue: BaseQueue, one: MessageRow) -> tuple[Command[..., Any], Call, Policy]:
     envelope = open_entry(queue, one.entry)
     command = cast("Command[..., Any]", registry.find(envelope.command))
     return command, Call(*envelope.arguments()), policy_of(command, envelope)
 
 
-def _done_call(queue: BaseQueue, one: Message) -> tuple[Command[..., Any], Call, Policy]:
+def _done_call(queue: BaseQueue, one: MessageRow) -> tuple[Command[..., Any], Call, Policy]:
     """The call from the history, if that shows all of it."""
     command = cast("Command[..., Any]", registry.find(one.command))
     ended = ended_of(queue, one.id)

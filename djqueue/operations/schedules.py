@@ -33,7 +33,7 @@ TICKING = (Ticking, Timetable)
 
 
 @report_row
-class Schedule:
+class ScheduleRow:
     """A periodic command, or a schedule that was made at run time. Moments are epoch seconds by the store's clock."""
 
     name: str = column("schedule", Kind.COMMAND, key=True)
@@ -62,7 +62,7 @@ class Schedule:
     """By whom it is paused, since when and why; None if it is not."""
 
 
-class Known(NamedTuple):
+class TrackedSchedule(NamedTuple):
     """A schedule before its store is asked about its last tick."""
 
     queue: BaseQueue
@@ -91,21 +91,21 @@ class Known(NamedTuple):
         return self.when.next(moment) if isinstance(self.when, TICKING) else None
 
 
-def schedules(queues: Sequence[BaseQueue] | None = None) -> list[Schedule]:
+def schedules(queues: Sequence[BaseQueue] | None = None) -> list[ScheduleRow]:
     """The schedules of these queues, all by default, by queue and name."""
     return seen(known_schedules(queues))
 
 
-def known_schedules(queues: Sequence[BaseQueue] | None = None) -> list[Known]:
+def known_schedules(queues: Sequence[BaseQueue] | None = None) -> list[TrackedSchedule]:
     """The schedules of these queues without their last ticks, in one read for each queue."""
     autodiscover()
     chosen = [all_queues[alias] for alias in all_queues] if queues is None else queues
     return [one for queue in chosen for one in sorted(_of_queue(queue), key=lambda one: one.name)]
 
 
-def seen(some: Sequence[Known]) -> list[Schedule]:
+def seen(some: Sequence[TrackedSchedule]) -> list[ScheduleRow]:
     """The results of schedules: last ticks and results are read at once, and the history of each message."""
-    found: dict[tuple[str, str], Schedule] = {}
+    found: dict[tuple[str, str], ScheduleRow] = {}
     for queue in dict.fromkeys(one.queue for one in some):
         own, keeps = [one for one in some if one.queue is queue], "facts" in queue.features
         kept = queue.store.get_many([one.tracker.key for one in own]) if keeps else [None] * len(own)
@@ -182,7 +182,7 @@ def _call_of(name: str) -> tuple[Command[..., Any], Call, Policy]:
     return command, Call(*made[name].call), made[name].policy(command)
 
 
-def _of_queue(queue: BaseQueue) -> Iterator[Known]:
+def _of_queue(queue: BaseQueue) -> Iterator[TrackedSchedule]:
     own = [one for one in registry.periodic() if one.policy.queue_name == queue.alias]
     made = made_schedules.list(queue.alias) if "facts" in queue.features else []
     now = datetime.fromtimestamp(queue.now(), UTC) if own or made else EPOCH
@@ -190,17 +190,21 @@ def _of_queue(queue: BaseQueue) -> Iterator[Known]:
         if isinstance(command, PeriodicCommand):
             tracker: Tracker = PeriodicPlan(command, _never_paused)
             when, missed = command.validate_datetime, command.rule.missed
-            yield Known(queue, tracker, command.name, when, False, missed, EPOCH, now)
+            yield TrackedSchedule(queue, tracker, command.name, when, False, missed, EPOCH, now)
     for one in made:
         tracker = ScheduleTracker(one, False, None, _never_paused)
-        yield Known(queue, tracker, one.command, one.timetable, True, one.plan.rule.missed, one.plan.since, now)
+        yield TrackedSchedule(
+            queue, tracker, one.command, one.timetable, True, one.plan.rule.missed, one.plan.since, now
+        )
 
 
 def _never_paused(queue: BaseQueue, name: str) -> bool:
     return False
 
 
-def _outcomes(queue: BaseQueue, some: Sequence[Known], ticks: Sequence[tuple[datetime | None, bool]]) -> list[str]:
+def _outcomes(
+    queue: BaseQueue, some: Sequence[TrackedSchedule], ticks: Sequence[tuple[datetime | None, bool]]
+) -> list[str]:
     """What became of the messages of last ticks; "" where nothing is known."""
     pairs = zip(some, ticks, strict=True)
     ids = [one.tracker.id_of(last) if has_ticked and last is not None else "" for one, (last, has_ticked) in pairs]
@@ -208,7 +212,9 @@ def _outcomes(queue: BaseQueue, some: Sequence[Known], ticks: Sequence[tuple[dat
     return ["" if found.get(id, UNKNOWN) == UNKNOWN else found[id] for id in ids]
 
 
-def _seen(one: Known, last: datetime | None, has_ticked: bool, outcome: str, pause: Pause | None) -> Schedule:
+def _seen(
+    one: TrackedSchedule, last: datetime | None, has_ticked: bool, outcome: str, pause: Pause | None
+) -> ScheduleRow:
     """``last`` is when its ticks were last checked: its last tick, or else when it was first seen."""
     alias, tick = one.queue.alias, last if has_ticked else None
     late = None if last is None or pause else one.tick_after(last)
@@ -217,7 +223,7 @@ def _seen(one: Known, last: datetime | None, has_ticked: bool, outcome: str, pau
     origin = "made at run time" if one.made else "declared in the code"
     about = one.name, alias, one.command, origin, timetable, one.made
     ticks = one.next, _epoch(tick), outcome, _epoch(overdue)
-    return Schedule(*about, *ticks, _zone_of(one.when), one.missed, pause)
+    return ScheduleRow(*about, *ticks, _zone_of(one.when), one.missed, pause)
 
 
 def _epoch(moment: datetime | None) -> float | None:

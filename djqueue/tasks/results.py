@@ -46,7 +46,7 @@ ENDS = {"expired": CommandExpired, "discarded": Discard, CANCELLED: CommandCance
 """The exceptions that stand for an end without one, by its status."""
 
 
-class Known(NamedTuple):
+class MessageStatus(NamedTuple):
     """All that is known of a message."""
 
     queue: BaseQueue
@@ -62,7 +62,7 @@ class Known(NamedTuple):
     value: object = None
 
 
-def find(queue: BaseQueue, id: str) -> Known | None:
+def find(queue: BaseQueue, id: str) -> MessageStatus | None:
     """What a queue and its store know of a message; None if they know nothing."""
     for look in (_of_end, _of_record, _of_end, _of_failed, _of_record):  # it may end, or be requeued, between two looks
         if (known := look(queue, id)) is not None:
@@ -70,7 +70,7 @@ def find(queue: BaseQueue, id: str) -> Known | None:
     return None
 
 
-def search(turns: Sequence[Sequence[BaseQueue]], id: str) -> Known | None:
+def search(turns: Sequence[Sequence[BaseQueue]], id: str) -> MessageStatus | None:
     """What the first queue that knows a message says of it, one turn of queues after the other; None if none knows it.
 
     Raises StoreError if it is in none of the queues that can be reached, and some cannot.
@@ -99,7 +99,7 @@ def _of_one_server(queues: Sequence[BaseQueue], errors: list[StoreError]) -> lis
     return [*groups.values()]
 
 
-def _of_end(queue: BaseQueue, id: str) -> Known | None:
+def _of_end(queue: BaseQueue, id: str) -> MessageStatus | None:
     """From the record of its end. One of a failure counts no more once the message was requeued."""
     try:
         end = end_of(queue, id)
@@ -113,10 +113,10 @@ def _of_end(queue: BaseQueue, id: str) -> Known | None:
     status = TaskResultStatus.SUCCESSFUL if end["status"] == DONE else TaskResultStatus.FAILED
     attempts = [Attempt(*one) for one in call.get("attempts", ())]
     how = end["status"], end.get("reason", ""), call.get("finished"), end.get("value")
-    return Known(queue, entry, status, attempts, end.get("errors") or (), *how)
+    return MessageStatus(queue, entry, status, attempts, end.get("errors") or (), *how)
 
 
-def _of_record(queue: BaseQueue, id: str) -> Known | None:
+def _of_record(queue: BaseQueue, id: str) -> MessageStatus | None:
     """From the queue: it waits, or it runs."""
     record = _record(queue, id)
     if record is None:
@@ -126,7 +126,7 @@ def _of_record(queue: BaseQueue, id: str) -> Known | None:
     if runs and attempts:
         attempts[-1] = _current(queue, record, attempts)
     status = TaskResultStatus.RUNNING if runs else TaskResultStatus.READY
-    return Known(queue, entry, status, attempts, errors_of(entry.errors))
+    return MessageStatus(queue, entry, status, attempts, errors_of(entry.errors))
 
 
 def _current(queue: BaseQueue, record: Record, attempts: Sequence[Attempt]) -> Attempt:
@@ -146,7 +146,7 @@ def _current(queue: BaseQueue, record: Record, attempts: Sequence[Attempt]) -> A
     return Attempt(record.owner or UNKNOWN, leased if earliest <= leased <= now else earliest)
 
 
-def _of_failed(queue: BaseQueue, id: str) -> Known | None:
+def _of_failed(queue: BaseQueue, id: str) -> MessageStatus | None:
     """From the failed queue, if no record of its end is kept."""
     if queue.failed is None or "inspect" not in queue.failed.features:
         return None
@@ -158,7 +158,7 @@ def _of_failed(queue: BaseQueue, id: str) -> Known | None:
     at, reason = (told[-1].get(name) if told else None for name in ("at", "reason"))
     attempts = attempts_of(queue, entry, entry.attempts)
     finished = at if isinstance(at, int | float) else None
-    return Known(queue, entry, TaskResultStatus.FAILED, attempts, told, FAILED, str(reason or ""), finished)
+    return MessageStatus(queue, entry, TaskResultStatus.FAILED, attempts, told, FAILED, str(reason or ""), finished)
 
 
 def _record(queue: BaseQueue, id: str) -> Record | None:
@@ -193,7 +193,7 @@ class QueuedResult(TaskResult):
         await sync_to_async(self.refresh)()
 
 
-def task_result(known: Known, envelope: Envelope | None = None, call: Arguments | None = None) -> TaskResult:
+def task_result(known: MessageStatus, envelope: Envelope | None = None, call: Arguments | None = None) -> TaskResult:
     """The result of a message; what is not given is read from its body: the envelope, and the call."""
     envelope = envelope or _opened(known.queue, known.entry)
     call = call or _arguments_of(envelope)
@@ -203,7 +203,7 @@ def task_result(known: Known, envelope: Envelope | None = None, call: Arguments 
         return _made(known, envelope, _in_words(call))
 
 
-def _made(known: Known, envelope: Envelope | None, call: Arguments) -> TaskResult:
+def _made(known: MessageStatus, envelope: Envelope | None, call: Arguments) -> TaskResult:
     """Raises TypeError or ValueError for arguments that JSON cannot have."""
     entry = known.entry
     task = _task_of(envelope, known.queue, entry)

@@ -31,7 +31,7 @@ from djqueue.tasks.compat import (
     task_finished,
     task_started,
 )
-from djqueue.tasks.results import Known, moment_of, task_errors, task_result
+from djqueue.tasks.results import MessageStatus, moment_of, task_errors, task_result
 from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ def send(signal: Signal, result: TaskResult, sender: type) -> None:
 def _of_job(job: Job, call: Arguments | None = None) -> tuple[TaskResult, type]:
     """The result of an attempt, and the class of its backend; the call is read from the message if it is not given."""
     attempts, errors = job.control.attempts or (), errors_of(job.entry.errors)
-    known = Known(job.queue, job.entry, TaskResultStatus.READY, attempts, errors)
+    known = MessageStatus(job.queue, job.entry, TaskResultStatus.READY, attempts, errors)
     result = task_result(known, job.envelope, call)
     return result, _sender(result.backend)
 

@@ -43,7 +43,7 @@ def report(
         "numbers": [kind.name for kind in NUMBERS],
         "boxes": boxes,
         "has_actions": any(acts),
-        "lines": [rendering.Line(*line) for line in zip(rows, cells, acts, strict=True)],
+        "lines": [rendering.ShownRow(*line) for line in zip(rows, cells, acts, strict=True)],
     }
     return get_template("djqueue/dashboard/_report.html").render(values)
 

@@ -16,7 +16,7 @@ from djqueue.backends.base import Entry
 from djqueue.consumer import Consumer, liveness, observer
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.liveness import Reporter
-from djqueue.consumer.observer import Observer
+from djqueue.consumer.observer import ThreadObserver
 from djqueue.consumer.pool import Worker
 from djqueue.consumer.processes import ProcessSupervisor
 from djqueue.consumer.systemd import Notifier
@@ -116,7 +116,7 @@ class TestFile:
         in_flight = InFlight()
         [held] = in_flight.take(queue, queue.claim(1), clock())
         held.began = clock() - 6
-        [[sooner], [later]] = (Observer(limit).look([], in_flight, [])["runs"] for limit in (5.0, None))
+        [[sooner], [later]] = (ThreadObserver(limit).look([], in_flight, [])["runs"] for limit in (5.0, None))
         assert ("where" in sooner, "where" in later) == (True, False)
 
     def test_a_coroutine_is_named_with_where_it_waits(self, queue, path):

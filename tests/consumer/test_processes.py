@@ -12,7 +12,7 @@ import pytest
 from djqueue.consumer import CUT_OFF, STORE_UNREACHABLE, STUCK, processes
 from djqueue.consumer.counters import Totals
 from djqueue.consumer.liveness import SILENCE
-from djqueue.consumer.operators import State
+from djqueue.consumer.operators import ConsumerState
 from djqueue.consumer.processes import (
     HUSH,
     LATE,
@@ -587,7 +587,7 @@ class TestStops:
 
 class FakeConsumer:
     def __init__(self):
-        self.calls, self.ran, self.state = [], 0, State()
+        self.calls, self.ran, self.state = [], 0, ConsumerState()
         self.has_duties, self.moved = False, None
 
     def totals(self):

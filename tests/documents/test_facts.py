@@ -32,10 +32,10 @@ from djqueue.operations.failed import FailedMessage, Group
 from djqueue.operations.health import Problem
 from djqueue.operations.history import EndedMessage
 from djqueue.operations.lanes import LaneRow
-from djqueue.operations.messages import Message
+from djqueue.operations.messages import MessageRow
 from djqueue.operations.pausing import PauseRow
 from djqueue.operations.reports import columns
-from djqueue.operations.schedules import Schedule
+from djqueue.operations.schedules import ScheduleRow
 from djqueue.policies import options
 from djqueue.testing import QueueContract, capture_enqueued
 from tests.backends.contract.toy import ToyQueue
@@ -74,7 +74,7 @@ def names(path: Path, title: str) -> list[str]:
 
 
 REPORTS = (
-    *(Message, FailedMessage, Group, EndedMessage, LaneRow, Schedule, PauseRow, ConsumerRow, QueueRow),
+    *(MessageRow, FailedMessage, Group, EndedMessage, LaneRow, ScheduleRow, PauseRow, ConsumerRow, QueueRow),
     *(CommandRow, Problem, Explanation, Reason),
 )
 

@@ -64,7 +64,7 @@ VENDORS = {
 UNSEEN = object()
 
 
-class Asked:
+class PendingStatement:
     """Around statements of one connection, which wait for answers."""
 
     __slots__ = ("alias", "cut", "look_at", "raw", "seen", "since")
@@ -93,7 +93,7 @@ class Watch:
     def __init__(self) -> None:
         self.timeouts: dict[str, float] = {}
         """By the alias of a database that is served."""
-        self.running: dict[Asked, None] = {}
+        self.running: dict[PendingStatement, None] = {}
         self.cutting = threading.Lock()
         self._lock = threading.Lock()
         self._served: list[tuple[str, float]] = []
@@ -141,7 +141,7 @@ class Watch:
             finally:
                 connections[alias].close()
 
-    def _look(self, late: Sequence[Asked], now: float) -> None:
+    def _look(self, late: Sequence[PendingStatement], now: float) -> None:
         said = what_is_done(late[0].alias, [one.raw for one in late])
         for one, (is_over, what) in zip(late, said, strict=True):
             if not is_over:
@@ -151,7 +151,7 @@ class Watch:
             else:
                 self._cut(one)
 
-    def _cut(self, one: Asked) -> None:
+    def _cut(self, one: PendingStatement) -> None:
         with self.cutting:
             one.cut, one.look_at = True, inf
             if one not in self.running:
@@ -167,9 +167,9 @@ watch = Watch()
 os.register_at_fork(after_in_child=watch.__init__)  # type: ignore[misc]
 
 
-def asking(alias: str, raw: Any) -> Asked | None:
+def asking(alias: str, raw: Any) -> PendingStatement | None:
     """Around statements of a connection of the driver; None where nothing is watched."""
-    return Asked(alias, raw) if alias in watch.timeouts else None
+    return PendingStatement(alias, raw) if alias in watch.timeouts else None
 
 
 def is_pooled(alias: str) -> bool:

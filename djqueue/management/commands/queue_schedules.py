@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 from djqueue.backends.base import BaseQueue
 from djqueue.management.acting import ActionCommand, action_in, add_actions
 from djqueue.operations.queues import chosen, of_each
-from djqueue.operations.schedules import Schedule, schedules
+from djqueue.operations.schedules import ScheduleRow, schedules
 from djqueue.operations.targets import Target
 from djqueue.running.pauses import SCHEDULE
 
@@ -46,7 +46,7 @@ class Command(ActionCommand):
             raise CommandError("\n".join(failures))
 
 
-def _left_out(queues: Sequence[BaseQueue], found: Sequence[Schedule]) -> list[str]:
+def _left_out(queues: Sequence[BaseQueue], found: Sequence[ScheduleRow]) -> list[str]:
     """The columns that say nothing here: a periodic command is its own schedule."""
     says = {"queue": len(queues) > 1, "command": any(one.made for one in found)}
     return ["origin", "zone", "missed", *(name for name, is_said in says.items() if not is_said)]

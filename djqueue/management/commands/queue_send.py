@@ -14,7 +14,7 @@ from djqueue.exceptions import InvalidQueueError, QueueError, UnknownCommand
 from djqueue.management.arguments import add_json
 from djqueue.management.base import OperatorCommand
 from djqueue.operations.actions import record
-from djqueue.operations.outcomes import Outcome
+from djqueue.operations.outcomes import ActionResult
 from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.utils import nearest
@@ -61,7 +61,7 @@ class Command(OperatorCommand):
                 raise CommandError(text, returncode=2 if isinstance(error, WRONG_USAGE) else 1) from error
             self._tell(command.name, result, outcome)
 
-    def _tell(self, name: str, result: Result, outcome: Outcome) -> None:
+    def _tell(self, name: str, result: Result, outcome: ActionResult) -> None:
         queue = result.queue_name
         outcome.more = {"id": result.id, "queue": queue, "command": name, "enqueued": result.enqueued}
         if result.enqueued:

@@ -7,7 +7,7 @@ from base64 import b64encode
 import pytest
 from django.db import connections, transaction
 
-from djqueue.backends.collections import Collection, Known, number_of
+from djqueue.backends.collections import Collection, CollectionState, number_of
 from djqueue.backends.stores import BaseStore
 from djqueue.exceptions import QueueError
 from djqueue.testing import together
@@ -57,7 +57,7 @@ def put(things, name, value):
 
 def test_a_value_is_set_read_changed_and_removed(collection):
     known, values = collection.read()
-    assert (known, values) == (Known(None), {})
+    assert (known, values) == (CollectionState(None), {})
     assert put(collection, "a", b"1")
     assert put(collection, "name \0 of 'any' kind é", bytes(range(256)))
     known, values = collection.read(known)
@@ -82,7 +82,7 @@ def test_a_state_that_was_there_before_is_a_change_too(collection):
     put(collection, "a", b"1")
     assert collection.read(other) == (one, {"a": b"1"})
     put(collection, "a", None)
-    assert collection.read(one) == (Known(None), {})
+    assert collection.read(one) == (CollectionState(None), {})
 
 
 def test_two_collections_of_a_store_have_values_of_their_own(store):
@@ -104,7 +104,7 @@ def test_many_who_change_at_once_lose_nothing(collection):
 
 
 def test_who_reads_while_others_change_knows_the_last_state_in_the_end(collection):
-    known, seen = Known(), {}
+    known, seen = CollectionState(), {}
 
     def change(worker):
         for turn in range(12):
@@ -132,7 +132,7 @@ def test_in_a_database_a_change_is_part_of_the_transaction(collection, queue):
     with transaction.atomic(using=queue.database):
         put(collection, "a", b"1")
         transaction.set_rollback(True, using=queue.database)
-    assert collection.read() == (Known(None), {})
+    assert collection.read() == (CollectionState(None), {})
 
 
 @pytest.mark.backends("postgres", "mariadb")
