@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
-from contextvars import Context, copy_context
 from math import inf
 from queue import Empty, SimpleQueue
-from types import CoroutineType, FrameType
+from types import FrameType
 
 from django.db import connections
 
@@ -20,7 +18,8 @@ from djqueue.backends.entries import log_extra
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.database_connections import check_connections
 from djqueue.consumer.in_flight import Held, reported
-from djqueue.consumer.loop import Member, NoEventLoop, at_limits, is_for_want
+from djqueue.consumer.loop import Member, is_for_want
+from djqueue.consumer.thread_loop import ThreadLoop, leave_running_loop
 from djqueue.messages.failures import kind_of, release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
@@ -109,14 +108,14 @@ class Worker(Member):
         self.number = number
         self.unit: list[Held] = []
         """The leases that it has: the one that it runs, and those after it."""
-        self.slot = HandlerSlot(self._await)
+        self.slot = HandlerSlot(self._await, self._after_handler)
         """The handler that it keeps, if any."""
         self.mail: SimpleQueue[list[Held]] = SimpleQueue()
         """The units for the shard of that handler; an empty unit if other units need the worker more."""
         self.assigned: Hashable = None
         """The shard for which it has mail."""
         self._pool = pool
-        self._runner: asyncio.Runner | None = None
+        self._loop = ThreadLoop()
         self._checked = -inf
         """When the latest command began after which connections were checked."""
         self.finished = 0
@@ -126,8 +125,7 @@ class Worker(Member):
             self._recover(unit)
             unit.clear()  # otherwise it would stay in memory until the next unit comes
         self.stop_handler()
-        if self._runner is not None:
-            self._runner.close()
+        self._loop.close()
         connections.close_all()
 
     @staticmethod
@@ -140,6 +138,10 @@ class Worker(Member):
         if self.slot.shard is not None:
             self.slot.release()
             check_connections()
+
+    def _after_handler(self) -> None:
+        """End what a handler has left on the loop, which it may as long as it is kept."""
+        self._loop.tidy()
 
     def _serve(self, unit: list[Held]) -> bool:
         """Run a unit, finishing each message as it ends; False if this thread was left behind meanwhile."""
@@ -202,6 +204,7 @@ class Worker(Member):
             return _not_run(batch, error)
         finally:
             check_connections()
+            leave_running_loop()
             self._checked = now
             if self.slot.shard != self.assigned:
                 self._pool.keep(self)
@@ -248,40 +251,14 @@ class Worker(Member):
         return verdicts + [reported(held, LAPSED) for held in others]
 
     def _await(self, coroutine: Coroutine) -> object:
-        """Run a coroutine on the event loop of the consumer, or of this thread, which its async commands share.
+        """Run a coroutine on the event loop of the consumer, or of this thread.
 
         Raises NoEventLoop.
         """
         if self._pool.coroutines is not None:
             return self._pool.coroutines.await_(coroutine)
-        if self._runner is None:
-            try:
-                self._runner = _new_runner()
-            except NoEventLoop:
-                _close(coroutine)
-                raise
-        return self._runner.run(coroutine, context=copy_context())  # else all would share the first one's context
-
-
-def _close(coroutine: Coroutine) -> None:
-    """Close a coroutine that never began, and those that it was to await: Python warns of each that nobody awaited."""
-    frame = getattr(coroutine, "cr_frame", None)
-    given = [] if frame is None else [one for one in frame.f_locals.values() if isinstance(one, CoroutineType)]
-    coroutine.close()
-    for one in given:
-        _close(one)
-
-
-def _new_runner() -> asyncio.Runner:
-    """A runner with its event loop. Raises NoEventLoop."""
-    runner = asyncio.Runner()
-    try:
-        Context().run(runner.get_loop)  # the loop keeps the context that it begins in, with its values
-    except Exception as error:
-        if is_for_want(error) or at_limits():
-            raise NoEventLoop(f"no event loop can be made: {kind_of(error)}") from error
-        raise
-    return runner
+        self._loop.run(coroutine, is_kept=self.slot.is_kept)
+        return None
 
 
 def _next_batch(rest: list[Held]) -> tuple[list[Held], list[Held]]:

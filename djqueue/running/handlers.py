@@ -35,9 +35,13 @@ class BatchRunnable(Runnable, Protocol):
 class HandlerSlot:
     """At most one handler, of one shard. Belongs to one thread."""
 
-    def __init__(self, await_: Awaiter = asyncio.run):
+    def __init__(self, await_: Awaiter = asyncio.run, released: Callable[[], object] = lambda: None):
         self.await_ = await_
+        self._released = released
+        """Called when a handler was stopped."""
         self._handler: Handler | None = None
+        self.is_kept = False
+        """Whether a handler is kept, or is being made: what it has on an event loop may go on between its steps."""
         self.shard: Hashable = None
         """What the handler is kept for; None if there is none."""
         self.idle_timeout = 0.0
@@ -47,6 +51,7 @@ class HandlerSlot:
         """The handler of a shard: the one that is kept, or a new one, started. Raises what these two steps raise."""
         if self._handler is None or self.shard != shard:
             self.release()
+            self.is_kept = True
             handler = self._run(create)
             self._run(handler.start)
             self._handler, self.shard = handler, shard
@@ -63,6 +68,9 @@ class HandlerSlot:
             log_safely(logger, logging.ERROR, "%s.stop() failed", type(handler).__qualname__, exc_info=error)
         finally:
             self.shard = None
+            if self.is_kept:
+                self.is_kept = False
+                self._released()
 
     def _run(self, step: Callable[[], Any]) -> Any:
         value = run_in_parent(step)

@@ -1,0 +1,130 @@
+"""The event loop of a worker, on which its async commands run one after the other.
+
+To make one takes as long as five short commands, so it is kept as long as nothing is left on it. What a command leaves
+there is cancelled when it ends, as ``asyncio.run`` does: it must not run in the time of another message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
+from types import CoroutineType
+from typing import Any
+
+from djqueue.consumer.loop import NoEventLoop, at_limits, is_for_want
+from djqueue.messages.failures import kind_of
+from djqueue.utils import log_safely
+
+logger = logging.getLogger(__name__)
+
+LAST = 1.0
+"""Seconds within which what is cancelled has to end. What does not is left behind with its loop."""
+
+
+class ThreadLoop:
+    """Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+
+    def run(self, coroutine: Coroutine, *, is_kept: bool) -> None:
+        """Run a coroutine to its end. Raises NoEventLoop, and what breaks off the loop.
+
+        ``is_kept``: whether what it leaves on the loop may go on, as that of a handler may until this is stopped.
+        """
+        if not is_kept:
+            self.tidy()
+        runner = self._runner = self._runner or _new_runner(coroutine)
+        try:
+            runner.run(coroutine, context=copy_context())  # else all would share the first one's context
+        finally:
+            if not is_kept and not _is_as_made(runner.get_loop()):
+                self.close()
+
+    def tidy(self) -> None:
+        """Give up a loop with which a command has done more than to run on it, and what that left running."""
+        if self._runner is None:
+            return
+        loop = self._runner.get_loop()
+        if not _is_as_made(loop) or _is_in_use(loop):
+            self.close()
+
+    def close(self) -> None:
+        """Cancel what is left on the loop, and close it."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        try:
+            if runner.get_loop().is_closed():
+                asyncio.set_event_loop(None)
+            else:
+                _close(runner)
+        except BaseException as error:  # raised by what was left, for which no message answers any more
+            log_safely(logger, logging.ERROR, "What an async command left on its event loop failed", exc_info=error)
+
+
+def leave_running_loop() -> None:
+    """Have no event loop run in this thread, whatever a command did to it: Django would refuse to use a database."""
+    if asyncio._get_running_loop() is not None:
+        asyncio._set_running_loop(None)
+        log_safely(logger, logging.ERROR, "A command left an event loop that seems to run in its thread")
+
+
+def _new_runner(coroutine: Coroutine) -> asyncio.Runner:
+    """A runner with its event loop. Raises NoEventLoop, and then closes the coroutine that was to run."""
+    runner = asyncio.Runner()
+    try:
+        Context().run(runner.get_loop)  # the loop keeps the context that it begins in, with its values
+    except Exception as error:
+        if is_for_want(error) or at_limits():
+            _close_unbegun(coroutine)
+            raise NoEventLoop(f"no event loop can be made: {kind_of(error)}") from error
+        raise
+    return runner
+
+
+def _close_unbegun(coroutine: Coroutine) -> None:
+    """Close a coroutine that never began, and those that it was to await: Python warns of each that nobody awaited."""
+    frame = getattr(coroutine, "cr_frame", None)
+    given = [] if frame is None else [one for one in frame.f_locals.values() if isinstance(one, CoroutineType)]
+    coroutine.close()
+    for one in given:
+        _close_unbegun(one)
+
+
+def _is_as_made(loop: Any) -> bool:
+    """Whether a loop that stands still is as it was made, as far as a loop of its kind says so."""
+    if loop.is_closed() or asyncio.all_tasks(loop) or loop.get_task_factory() or loop.get_exception_handler():
+        return False
+    timers = getattr(loop, "_scheduled", ())
+    is_due = getattr(loop, "_ready", ()) or any(not timer.cancelled() for timer in timers)
+    selector = getattr(loop, "_selector", None)
+    waits = selector is not None and len(selector.get_map()) > 1  # the one by which threads wake it
+    return not (is_due or waits or getattr(loop, "_executor_shutdown_called", False))
+
+
+def _is_in_use(loop: Any) -> bool:
+    """Whether a thread of the loop still runs what a command gave it."""
+    executor = getattr(loop, "_default_executor", None)
+    return executor is not None and executor._idle_semaphore._value < len(executor._threads)
+
+
+def _close(runner: asyncio.Runner) -> None:
+    loop = runner.get_loop()
+    loop.set_exception_handler(None)
+    loop.set_task_factory(None)
+    loop.set_default_executor(ThreadPoolExecutor(1))  # closing waits for the threads of the one that is there
+    for _ in range(2):
+        if left := asyncio.all_tasks(loop):
+            runner.run(_cancelled(left))
+    if not asyncio.all_tasks(loop):  # it would wait for them
+        runner.close()
+
+
+async def _cancelled(tasks: set[asyncio.Task]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=LAST)
