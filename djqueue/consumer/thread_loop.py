@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any
@@ -113,10 +112,12 @@ def _is_in_use(loop: Any) -> bool:
 
 
 def _close(runner: asyncio.Runner) -> None:
-    loop = runner.get_loop()
+    loop: Any = runner.get_loop()
     loop.set_exception_handler(None)
     loop.set_task_factory(None)
-    loop.set_default_executor(ThreadPoolExecutor(1))  # closing waits for the threads of the one that is there
+    if (executor := getattr(loop, "_default_executor", None)) is not None:
+        executor.shutdown(wait=False)  # the loop would start a thread that waits for it
+        loop._default_executor = None
     for _ in range(2):
         if left := asyncio.all_tasks(loop):
             runner.run(_cancelled(left))

@@ -344,8 +344,12 @@ async def with_own_thread(coroutine: Coroutine[Any, Any, Any], limit: float | No
         try:
             return await in_time(coroutine, limit)
         finally:
-            if thread.is_used:  # else there is no such thread: do not start one
-                await sync_to_async(connections.close_all)()
+            try:
+                if thread.is_used:  # else there is no such thread: do not start one
+                    await sync_to_async(connections.close_all)()
+            finally:  # asgiref would start a thread to wait for this one, and there may be room for none
+                SyncToAsync.context_to_thread_executor.pop(context, None)
+                thread.shutdown(wait=False)
 
 
 class OwnThread(Executor):

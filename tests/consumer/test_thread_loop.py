@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+from asgiref.sync import sync_to_async
 
 from djqueue import BatchCommand, Route
 from djqueue.consumer import thread_loop
@@ -143,6 +144,23 @@ def test_the_loop_goes_on_if_nothing_is_left_on_it(queue, monkeypatch):
     innocent.enqueue_many([()] * 5)
     assert exit_code(threads=1, drain=True) == 0
     assert made == [1]
+
+
+@queue_command(max_attempts=1)
+async def use_a_thread():
+    seen.append(await sync_to_async(threading.current_thread)())
+
+
+def test_the_thread_for_its_database_is_ended_without_another_one(queue, monkeypatch):
+    started, start = [], threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread) or start(thread))
+    use_a_thread()
+    assert exit_code(threads=1, drain=True) == 0
+    [thread] = seen
+    thread.join(10)
+    assert not thread.is_alive()
+    main, *others = [one for one in started if not one.name.startswith("djqueue-")]
+    assert others == [thread]
 
 
 class Kept(BatchCommand):
