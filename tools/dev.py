@@ -34,9 +34,9 @@ Suites = dict[venvs.Combination, list[tuple[str, ...]]]
 """Combinations of Python and Django, and the calls of pytest on each."""
 
 PROCESSORS = os.cpu_count() or 1
-# Many tests wait for something: six for each processor keep them busy, of the quick ones four. A few at a time, so
+# Many tests wait for something: five for each processor keep them busy, of the quick ones four. A few at a time, so
 # that none waits at the end for another one's many.
-PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(12, 6 * PROCESSORS)))
+PYTEST = ("-m", "pytest", "--maxschedchunk", "4", "-n", str(min(10, 5 * PROCESSORS)))
 QUICK_PYTEST = (*PYTEST[:-1], str(min(8, 4 * PROCESSORS)))
 # What an interpreter can change shows in memory, where commands are declared and run.
 INTERPRETER = (
