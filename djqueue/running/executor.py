@@ -335,10 +335,10 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
         if verdict is not None:
             return _not_run(Job(queue, entry, envelope, command, policy, control, (), {}, keep), verdict)
         note_attempts(queue, entry, policy, control)
+        control.begin(policy)  # before its arguments are decoded: that may end the process
         args, kwargs = envelope.arguments()  # reads model instances
         if command.batched:
             args, kwargs = (cast(BatchRunnable, command).item(args, kwargs),), {}
-        control.begin(policy)
     except BadSignature as error:
         return Verdict(Outcome.FAILED, f"invalid message: {error} {THEN}", error.with_traceback(None))
     except InvalidMessage as error:

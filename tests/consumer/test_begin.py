@@ -13,6 +13,7 @@ from djqueue.running.executor import execute
 from djqueue.utils import clock
 from tests.support.clock import Clock
 from tests.support.consumer import message_for, recorded_signals, unreachable
+from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory", "sqlite", "redis")
 
@@ -53,6 +54,34 @@ def claimed(queue, control_channel, begin=False, command=work, **counts):
 def run(queue, control_channel, **how):
     held, control = claimed(queue, control_channel, **how)
     return held, execute(queue, held.lease, control=control)
+
+
+class Read:
+    """An argument that is noted when it is decoded."""
+
+    def __reduce__(self):
+        return note_what_is_begun, ()
+
+
+sizes = []
+seen = cleared_per_test([])
+
+
+def note_what_is_begun():
+    seen.append([*sizes[0]])
+
+
+@queue_command
+def take(value):
+    """Take it."""
+
+
+def test_it_is_begun_before_its_arguments_are_decoded_as_that_may_end_the_process(queue, control_channel, begin_sizes):
+    sizes[:] = [begin_sizes]
+    take(Read())
+    [held] = InFlight().take(queue, queue.claim(1, 60, "me", begin=False), 0.0)
+    assert execute(queue, held.lease, control=ConsumerControl(held, control_channel, int)).outcome is Outcome.DONE
+    assert seen == [[1]]
 
 
 def test_a_command_that_was_not_seen_done_here_is_begun_first(queue, control_channel, begin_sizes):

@@ -59,6 +59,7 @@ PER_PUSH = {
     },
     "test_poison": {
         "test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10": "postgres",
+        "test_what_kills_its_worker_while_its_arguments_are_decoded_is_put_aside_too": "postgres",
         "test_df21_what_kills_its_worker_ends_in_the_failed_queue_after_its_attempts": "sqlite",
         "test_df21_however_it_kills_its_worker": "redis-blocking",
         "test_what_is_throttled_and_kills_its_worker_takes_two_consumers_down_at_most": "redis",

@@ -1,5 +1,6 @@
 """A message that kills its worker every time ends in the failed queue; those next to it do not."""
 
+import os
 import sys
 import time
 
@@ -14,6 +15,13 @@ from tests.faults.stores import STORES
 from tests.support.processes import ROOT, Process
 
 pytestmark = pytest.mark.slow
+
+
+class ExitsWhenDecoded:
+    """An argument that ends the process that reads it."""
+
+    def __reduce__(self):
+        return os._exit, (7,)
 
 
 @pytest.mark.backends(*STORES)
@@ -36,6 +44,19 @@ def test_what_kills_its_worker_is_put_aside_and_its_neighbours_are_not_to10(cons
     assert reasons() == {id: reason(count, ends[id]) for id, count in poison.items()}
     assert not consumers.ledger.check(good).lost
     assert len(deaths) == sum(poison.values()) - len(poison)
+    assert consumers.stop() == [0]
+
+
+@pytest.mark.backends(*STORES)
+def test_what_kills_its_worker_while_its_arguments_are_decoded_is_put_aside_too(consumers):
+    good = ids_of(work.enqueue_many([(1.0,)] * 20))
+    poison = die(ExitsWhenDecoded())
+    good += ids_of(work.enqueue_many([(1.0,)] * 20))
+    deaths = supervise(consumers, lambda: len(queues["default"].failed) == 1)
+    consumers.ledger.wait_all("end", good, PATIENCE)
+    assert (len(consumers.ledger.of("start", {poison.id})), len(deaths)) == (0, 2)
+    assert reasons() == {poison.id: reason(3, "exit code 7")}
+    assert not consumers.ledger.check(good).lost
     assert consumers.stop() == [0]
 
 
