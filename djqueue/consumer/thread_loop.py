@@ -48,7 +48,7 @@ class ThreadLoop:
         if self._runner is None:
             return
         loop = self._runner.get_loop()
-        if not _is_as_made(loop) or _is_in_use(loop):
+        if not _is_as_made(loop) or _is_used_up(loop):
             self.close()
 
     def close(self) -> None:
@@ -102,13 +102,16 @@ def _is_as_made(loop: Any) -> bool:
     is_due = getattr(loop, "_ready", ()) or any(not timer.cancelled() for timer in timers)
     selector = getattr(loop, "_selector", None)
     waits = selector is not None and len(selector.get_map()) > 1  # the one by which threads wake it
-    return not (is_due or waits or getattr(loop, "_executor_shutdown_called", False))
-
-
-def _is_in_use(loop: Any) -> bool:
-    """Whether a thread of the loop still runs what a command gave it."""
     executor = getattr(loop, "_default_executor", None)
-    return executor is not None and executor._idle_semaphore._value < len(executor._threads)
+    is_shut_down = getattr(loop, "_executor_shutdown_called", False) or getattr(executor, "_shutdown", False)
+    # What is left of an asynchronous generator would run when it is collected, whenever that is.
+    return not (is_due or waits or is_shut_down or getattr(loop, "_asyncgens", ()))
+
+
+def _is_used_up(loop: Any) -> bool:
+    """Whether all threads of the loop still run what commands gave them."""
+    executor = getattr(loop, "_default_executor", None)
+    return executor is not None and len(executor._threads) - executor._idle_semaphore._value >= executor._max_workers
 
 
 def _close(runner: asyncio.Runner) -> None:

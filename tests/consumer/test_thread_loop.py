@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -25,6 +26,7 @@ def _quick(monkeypatch):
     release.clear()
     yield
     release.set()
+    kept.clear()
 
 
 async def exit_later():
@@ -55,6 +57,29 @@ def raise_exit(*args, **kwargs):
     sys.exit(3)
 
 
+async def exits_in_the_end():
+    try:
+        yield 1
+    finally:
+        await asyncio.sleep(0.01)
+        sys.exit(3)
+
+
+async def read_half():
+    await anext(exits_in_the_end())
+
+
+async def keep_half():
+    kept.append(exits_in_the_end())
+    await anext(kept[-1])
+
+
+def use_no_executor(loop):
+    executor = ThreadPoolExecutor(1)
+    loop.set_default_executor(executor)
+    executor.shutdown()
+
+
 def fill_the_threads(loop):
     for _ in range(min(32, os.cpu_count() + 4)):
         loop.run_in_executor(None, wait_for_release)
@@ -75,7 +100,10 @@ DEEDS = {
     "a task factory that exits": lambda loop: loop.set_task_factory(raise_exit),
     "an exception handler that exits": lambda loop: (loop.set_exception_handler(raise_exit), loop.call_soon(int, "")),
     "no executor": lambda loop: kept.append(loop.create_task(loop.shutdown_default_executor())),
+    "an executor that is shut down": use_no_executor,
     "threads that are busy": fill_the_threads,
+    "half an asynchronous generator": lambda loop: kept.append(loop.create_task(read_half())),
+    "half an asynchronous generator that is kept": lambda loop: kept.append(loop.create_task(keep_half())),
     "a stopped loop": lambda loop: loop.stop(),
 }
 kept = []
@@ -104,6 +132,11 @@ async def innocent():
 
 
 @queue_command(result_ttl=60, max_attempts=1)
+def drop_what_is_kept():
+    kept.clear()
+
+
+@queue_command(result_ttl=60, max_attempts=1)
 def innocent_function():
     return asyncio.run(asyncio.sleep(0, "ran"))
 
@@ -112,9 +145,9 @@ def innocent_function():
 @pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::ResourceWarning")
 def test_what_a_command_does_to_the_loop_of_its_thread_costs_no_other(queue, deed, caplog):
     misbehave(deed)
-    handles = [innocent() for _ in range(3)]
+    handles = [drop_what_is_kept(), *(innocent() for _ in range(3))]
     assert exit_code(threads=1, drain=True) == 0
-    assert [handle.status for handle in handles] == ["done"] * 3
+    assert [handle.status for handle in handles] == ["done"] * 4
 
 
 def test_a_task_that_is_left_is_cancelled_when_its_command_ends(queue):
