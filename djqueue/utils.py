@@ -303,14 +303,14 @@ def run_in_parent(step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     It ends as a child of ``multiprocessing`` does: with 0, with the code given to ``sys.exit``, or with 1 and a
     traceback; no code of the caller is run in it. It does not use ChildrenEnd, as it is called for every message.
     """
-    forks = _forks.count
+    before = forks.count
     try:
         value = step(*args, **kwargs)
     except BaseException as error:
-        if _forks.count != forks:
+        if forks.count != before:
             end_child(error)
         raise
-    if _forks.count != forks:
+    if forks.count != before:
         end_child(None)
     return value
 
@@ -321,8 +321,8 @@ class _Forks:
     count = 0
 
 
-_forks = _Forks()
-os.register_at_fork(after_in_child=lambda: setattr(_forks, "count", _forks.count + 1))
+forks = _Forks()
+os.register_at_fork(after_in_child=lambda: setattr(forks, "count", forks.count + 1))
 
 
 def handle_signals(numbers: Collection[int], handler: Callable[..., None]) -> None:

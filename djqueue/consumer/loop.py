@@ -26,7 +26,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.database_connections import drop
 from djqueue.exceptions import StoreError
 from djqueue.messages.failures import chained, text_of
-from djqueue.utils import log_safely, seconds, set_whole
+from djqueue.utils import end_child, forks, log_safely, seconds, set_whole
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +113,7 @@ class Member(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.starvation = Starvation()
         self._died_of = ""
+        self._forks = forks.count
         self.moved = time.monotonic(), HANGS
         """When it last moved (monotonic), and the seconds within which it has to move again."""
 
@@ -122,6 +123,11 @@ class Member(threading.Thread):
 
     def duty(self) -> None:
         raise NotImplementedError
+
+    def end_if_forked(self) -> None:
+        """End this process if it is a child of the consumer that came back here, as from a handler of the log."""
+        if forks.count != self._forks:
+            end_child(None)
 
     def run(self) -> None:
         try:
@@ -294,6 +300,7 @@ class Loop(Member):
                     break
                 if self._broken_off:
                     recycle_connections()
+                self.end_if_forked()
                 self.move()
                 if (pause := self.guarded_tick()) > 0:
                     self.move(pause)

@@ -124,6 +124,7 @@ class Worker(Member):
         while (unit := self._pool.next(self)) is not None and self._serve(unit):
             self._recover(unit)
             unit.clear()  # otherwise it would stay in memory until the next unit comes
+            self.end_if_forked()
         self.stop_handler()
         self._loop.close()
         connections.close_all()
@@ -203,6 +204,7 @@ class Worker(Member):
         except BaseException as error:  # not of the command: execute_batch() judges those
             return _not_run(batch, error)
         finally:
+            self.end_if_forked()
             check_connections()
             leave_running_loop()
             self._checked = now

@@ -36,6 +36,13 @@ def work(number=0):
 
 
 @queue_command
+def append(path, number):
+    """Seen by other processes, too."""
+    with open(path, "a") as file:
+        file.write(f"{number}\n")
+
+
+@queue_command
 def wait_for_release():
     releases[0].wait()
 
@@ -124,6 +131,26 @@ class TestHandlersAndReceivers:
         assert queue.stats().done == 5
 
     @pytest.mark.backends("memory")
+    @pytest.mark.backends("memory")
+    def test_a_child_that_a_handler_of_the_log_forks_ends_and_runs_nothing(self, queue, tmp_path, caplog):
+        caplog.set_level(logging.INFO, "djqueue")
+        path, children = tmp_path / "ran", []
+
+        class Forking(logging.Handler):
+            def emit(self, record):
+                if " done" in record.getMessage() and (child := os.fork()):
+                    children.append(child)
+
+        append.enqueue_many([(str(path), number) for number in range(3)])
+        handler, log = Forking(), logging.getLogger("djqueue")
+        log.addHandler(handler)
+        try:
+            assert exit_code(threads=1, drain=True) == 0
+        finally:
+            log.removeHandler(handler)
+        assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 3
+        assert path.read_text().split() == ["0", "1", "2"]
+
     def test_a_child_that_a_receiver_forks_ends_there(self, queue):
         parent, children = os.getpid(), []
 
