@@ -113,7 +113,8 @@ class Member(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.starvation = Starvation()
         self._died_of = ""
-        self._forks = forks.count
+        self.forks = forks.count
+        """By how many forks this process was made."""
         self.moved = time.monotonic(), HANGS
         """When it last moved (monotonic), and the seconds within which it has to move again."""
 
@@ -123,11 +124,6 @@ class Member(threading.Thread):
 
     def duty(self) -> None:
         raise NotImplementedError
-
-    def end_if_forked(self) -> None:
-        """End this process if it is a child of the consumer that came back here, as from a handler of the log."""
-        if forks.count != self._forks:
-            end_child(None)
 
     def run(self) -> None:
         try:
@@ -300,7 +296,8 @@ class Loop(Member):
                     break
                 if self._broken_off:
                     recycle_connections()
-                self.end_if_forked()
+                if forks.count != self.forks:
+                    end_child(None)  # of a handler of the log: it must not go on as the consumer
                 self.move()
                 if (pause := self.guarded_tick()) > 0:
                     self.move(pause)

@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 import time
+from asyncio import _get_running_loop
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from math import inf
@@ -25,7 +26,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
 from djqueue.running.executor import BEHIND, Begun, batch_of, begin, execute_batch, is_coroutine, why_not
 from djqueue.running.handlers import HandlerSlot
-from djqueue.utils import clock, log_safely
+from djqueue.utils import clock, end_child, forks, log_safely
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,8 @@ class Worker(Member):
         while (unit := self._pool.next(self)) is not None and self._serve(unit):
             self._recover(unit)
             unit.clear()  # otherwise it would stay in memory until the next unit comes
-            self.end_if_forked()
+            if forks.count != self.forks:
+                end_child(None)
         self.stop_handler()
         self._loop.close()
         connections.close_all()
@@ -204,9 +206,11 @@ class Worker(Member):
         except BaseException as error:  # not of the command: execute_batch() judges those
             return _not_run(batch, error)
         finally:
-            self.end_if_forked()
+            if forks.count != self.forks:
+                end_child(None)  # of a handler of the log
             check_connections()
-            leave_running_loop()
+            if _get_running_loop() is not None:
+                leave_running_loop()
             self._checked = now
             if self.slot.shard != self.assigned:
                 self._pool.keep(self)

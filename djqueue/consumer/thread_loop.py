@@ -66,10 +66,9 @@ class ThreadLoop:
 
 
 def leave_running_loop() -> None:
-    """Have no event loop run in this thread, whatever a command did to it: Django would refuse to use a database."""
-    if asyncio._get_running_loop() is not None:
-        asyncio._set_running_loop(None)
-        log_safely(logger, logging.ERROR, "A command left an event loop that seems to run in its thread")
+    """Have no event loop run in this thread, though a command left it so: Django would refuse to use a database."""
+    asyncio._set_running_loop(None)
+    log_safely(logger, logging.ERROR, "A command left an event loop that seems to run in its thread")
 
 
 def _new_runner(coroutine: Coroutine) -> asyncio.Runner:
