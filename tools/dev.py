@@ -268,7 +268,7 @@ def run_types(python: Path):
 
 
 def check_documents(python: Path, builder: str):
-    """All that Sphinx warns of is an error. The builder "dummy" reads and resolves all, and writes nothing."""
+    """What Sphinx warns of is an error. The builder "dummy" reads and resolves, but highlights and writes nothing."""
     with step("documentation"):
         need("docs/conf.py")
         run(python, "-m", "sphinx", "-E", "-a", "-W", "--keep-going", "-q", "-b", builder, "docs", "docs/_build")

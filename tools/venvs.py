@@ -91,7 +91,8 @@ def install(venv: Path, *what):
 
 def build(folder: Path | str):
     """The source archive of the project, and the wheel that is made of it."""
-    run_uv("build", "--python", sys.executable, "--out-dir", folder, ROOT)
+    with BUILDING:
+        run_uv("build", "--python", sys.executable, "--out-dir", folder, ROOT)
 
 
 def run_uv(*arguments):

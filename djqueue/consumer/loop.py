@@ -126,6 +126,7 @@ class Member(threading.Thread):
         raise NotImplementedError
 
     def run(self) -> None:
+        self.forks = forks.count  # it may have been made before its program forked
         try:
             self.duty()
         except BaseException as error:

@@ -116,7 +116,7 @@ class Worker(Member):
         self.assigned: Hashable = None
         """The shard for which it has mail."""
         self._pool = pool
-        self._loop = ThreadLoop()
+        self._loop, self._handler_loop = ThreadLoop(), ThreadLoop(is_kept=True)
         self._checked = -inf
         """When the latest command began after which connections were checked."""
         self.finished = 0
@@ -129,6 +129,7 @@ class Worker(Member):
                 end_child(None)
         self.stop_handler()
         self._loop.close()
+        self._handler_loop.close()
         connections.close_all()
 
     @staticmethod
@@ -143,8 +144,8 @@ class Worker(Member):
             check_connections()
 
     def _after_handler(self) -> None:
-        """End what a handler has left on the loop, which it may as long as it is kept."""
-        self._loop.tidy()
+        """End what a handler has left on its loop, which it may as long as it is kept."""
+        self._handler_loop.close()
 
     def _serve(self, unit: list[Held]) -> bool:
         """Run a unit, finishing each message as it ends; False if this thread was left behind meanwhile."""
@@ -248,6 +249,8 @@ class Worker(Member):
         except BaseException as error:  # not of the command: begin() judges those
             return _not_run([held], error)[0]
         finally:
+            if forks.count != self.forks:
+                end_child(None)
             check_connections()
 
     def _execute_before(self, lapsed: Held, batch: Sequence[Held], now: float) -> list[Verdict]:
@@ -263,7 +266,7 @@ class Worker(Member):
         """
         if self._pool.coroutines is not None:
             return self._pool.coroutines.await_(coroutine)
-        self._loop.run(coroutine, is_kept=self.slot.is_kept)
+        (self._handler_loop if self.slot.is_at_work else self._loop).run(coroutine)
         return None
 
 

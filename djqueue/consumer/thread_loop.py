@@ -24,28 +24,28 @@ LAST = 1.0
 
 
 class ThreadLoop:
-    """Belongs to one thread."""
+    """Belongs to one thread.
 
-    def __init__(self) -> None:
+    ``is_kept``: whether what is left on it may go on until it is closed, as that of a handler may.
+    """
+
+    def __init__(self, is_kept: bool = False) -> None:
+        self._is_kept = is_kept
         self._runner: asyncio.Runner | None = None
 
-    def run(self, coroutine: Coroutine, *, is_kept: bool) -> None:
-        """Run a coroutine to its end. Raises NoEventLoop, and what breaks off the loop.
-
-        ``is_kept``: whether what it leaves on the loop may go on, as that of a handler may until this is stopped.
-        """
-        if not is_kept:
-            self.tidy()
+    def run(self, coroutine: Coroutine) -> None:
+        """Run a coroutine to its end. Raises NoEventLoop, and what breaks off the loop."""
+        self._tidy()
         runner = self._runner = self._runner or _new_runner(coroutine)
         try:
             runner.run(coroutine, context=copy_context())  # else all would share the first one's context
         finally:
-            if not is_kept and not _is_as_made(runner.get_loop()):
+            if not self._is_kept and not _is_as_made(runner.get_loop()):
                 self.close()
 
-    def tidy(self) -> None:
-        """Give up a loop with which a command has done more than to run on it, and what that left running."""
-        if self._runner is None:
+    def _tidy(self) -> None:
+        """Give up a loop with which a function has done something, or whose threads are used up."""
+        if self._runner is None or self._is_kept:
             return
         loop = self._runner.get_loop()
         if not _is_as_made(loop) or _is_used_up(loop):
@@ -120,14 +120,14 @@ def _close(runner: asyncio.Runner) -> None:
     if (executor := getattr(loop, "_default_executor", None)) is not None:
         executor.shutdown(wait=False)  # the loop would start a thread that waits for it
         loop._default_executor = None
-    for _ in range(2):
-        if left := asyncio.all_tasks(loop):
-            runner.run(_cancelled(left))
+    runner.run(_end(loop))
     if not asyncio.all_tasks(loop):  # it would wait for them
         runner.close()
 
 
-async def _cancelled(tasks: set[asyncio.Task]) -> None:
+async def _end(loop: asyncio.AbstractEventLoop) -> None:
+    tasks: set[asyncio.Future] = {task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task()}
     for task in tasks:
         task.cancel()
+    tasks.add(asyncio.ensure_future(loop.shutdown_asyncgens()))
     await asyncio.wait(tasks, timeout=LAST)

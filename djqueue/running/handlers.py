@@ -40,8 +40,8 @@ class HandlerSlot:
         self._released = released
         """Called when a handler was stopped."""
         self._handler: Handler | None = None
-        self.is_kept = False
-        """Whether a handler is kept, or is being made: what it has on an event loop may go on between its steps."""
+        self.is_at_work = False
+        """Whether a handler does something: what that leaves on an event loop may go on until it was stopped."""
         self.shard: Hashable = None
         """What the handler is kept for; None if there is none."""
         self.idle_timeout = 0.0
@@ -51,25 +51,30 @@ class HandlerSlot:
         """The handler of a shard: the one that is kept, or a new one, started. Raises what these two steps raise."""
         if self._handler is None or self.shard != shard:
             self.release()
-            self.is_kept = True
-            handler = self._run(create)
-            self._run(handler.start)
+            self.is_at_work = True
+            try:
+                handler = self._run(create)
+                self._run(handler.start)
+            except BaseException:
+                self._released()
+                raise
             self._handler, self.shard = handler, shard
+        self.is_at_work = True
         self.idle_timeout = idle_timeout
         return self._handler
 
     def release(self) -> None:
         """Stop the handler that is kept. An exception is only logged, as no caller could use it."""
         handler, self._handler = self._handler, None
+        self.is_at_work = True
         try:
             if handler is not None:
                 copy_context().run(self._run, handler.stop)
         except BaseException as error:  # sys.exit() in a handler must not end the worker
             log_safely(logger, logging.ERROR, "%s.stop() failed", type(handler).__qualname__, exc_info=error)
         finally:
-            self.shard = None
-            if self.is_kept:
-                self.is_kept = False
+            self.shard, self.is_at_work = None, False
+            if handler is not None:
                 self._released()
 
     def _run(self, step: Callable[[], Any]) -> Any:
@@ -92,6 +97,8 @@ def results_of(jobs: Sequence[Job], slot: HandlerSlot) -> Sequence[Any]:
     except BaseException:
         slot.release()
         raise
+    finally:
+        slot.is_at_work = False
 
 
 def _results_of(returned: object, count: int) -> Sequence[object]:

@@ -69,8 +69,15 @@ async def read_half():
     await anext(exits_in_the_end())
 
 
-async def keep_half():
-    kept.append(exits_in_the_end())
+async def endless():
+    try:
+        yield 1
+    finally:
+        await asyncio.Event().wait()
+
+
+async def keep_half(generator=exits_in_the_end):
+    kept.append(generator())
     await anext(kept[-1])
 
 
@@ -102,6 +109,7 @@ DEEDS = {
     "no executor": lambda loop: kept.append(loop.create_task(loop.shutdown_default_executor())),
     "an executor that is shut down": use_no_executor,
     "threads that are busy": fill_the_threads,
+    "half an asynchronous generator that does not end": lambda loop: kept.append(loop.create_task(keep_half(endless))),
     "half an asynchronous generator": lambda loop: kept.append(loop.create_task(read_half())),
     "half an asynchronous generator that is kept": lambda loop: kept.append(loop.create_task(keep_half())),
     "a stopped loop": lambda loop: loop.stop(),
@@ -200,7 +208,7 @@ class Kept(BatchCommand):
     """Keeps a task as long as its handler is kept."""
 
     async def start(self):
-        self.task = asyncio.create_task(stay())
+        self.task, self.loop = asyncio.create_task(stay()), asyncio.get_running_loop()
 
     @staticmethod
     def route(*requests):
@@ -208,7 +216,7 @@ class Kept(BatchCommand):
 
     async def perform(self, *numbers):
         await asyncio.sleep(0)
-        seen.append(self.task.done())
+        seen.append(self.task.done() or self.loop is not asyncio.get_running_loop())
 
     async def stop(self):
         seen.append("stopped")

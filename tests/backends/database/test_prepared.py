@@ -94,3 +94,10 @@ def test_what_no_column_can_hold_is_refused_as_before_and_hurts_nothing(queue):
         put_often(queue)
     assert prepared_by(queue) == 1
     assert queue.stats().ready == 2 * OFTEN
+
+
+def test_a_pipeline_of_psycopg_is_left_to_its_cursor(queue):
+    put_often(queue)
+    with connections[queue.database].connection.pipeline():
+        assert queue.put([entry()]) == [True]
+    assert queue.stats().ready == OFTEN + 1

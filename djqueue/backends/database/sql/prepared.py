@@ -1,9 +1,9 @@
 """Statements that PostgreSQL parses and plans once for a connection: that takes it longer than to run them.
 
-They are prepared and run by the protocol, past Django's cursor, which would cost as much as the server. That is done
-where nobody would miss it: by psycopg 3, without a transaction, and where no statements are wrapped or logged. A pooler
-of transactions may give each transaction another session, and a prepared statement belongs to one. Where one is not
-found, its database has none from then on.
+They are prepared and run by the protocol, past Django's cursor, which would cost as much as the server: by psycopg 3,
+without a transaction, and where no statements are wrapped or logged. Tools that patch the classes of Django's cursors
+do not see them. A pooler of transactions may give each transaction another session, and a prepared statement belongs to
+one. Where one is not found, its database has none from then on.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ if is_psycopg3:
 PREPARED_AFTER = 5
 """How often a connection runs a statement before it prepares it, which is a round trip: one of a web request may never
 do."""
-EXISTS = "42P05"
-"""What PostgreSQL says of a statement that is prepared already; as its name is made of its text, it is the same."""
 LOST = {"26000", "0A000"}
-"""What it says of a statement that is not prepared in this session, or whose table has changed."""
+"""What PostgreSQL says of a statement that is not prepared in this session, or whose table has changed."""
 TYPE_OF = {"queue": "text", **dict(zip(text.ARRIVING.split(", "), text.ARRIVING_TYPES, strict=True))}
 """The types of parameters."""
 
@@ -111,6 +109,7 @@ def _may_be_passed(connection: Any) -> bool:
         is_psycopg3
         and type(raw) is Connection
         and raw.cursor_factory in (Cursor, ServerBindingCursor)
+        and not raw.pgconn.pipeline_status
         and not connection.execute_wrappers
         and not connection.queries_logged
     )
@@ -120,7 +119,7 @@ def _prepare(raw: Any, statement: Prepared) -> None:
     raw.pgconn.send_prepare(statement.name, statement.sql, statement.oids)
     try:
         _answer(raw)
-    except errors.DuplicatePreparedStatement:
+    except errors.DuplicatePreparedStatement:  # as its name is made of its text, it is the same
         pass
 
 
@@ -134,7 +133,10 @@ def _execute(raw: Any, statement: Prepared, params: dict[str, object]) -> list[t
 
 def _answer(raw: Any) -> Any:
     """Interrupted by a signal as any statement of psycopg is."""
-    [result] = raw.wait(generators.execute(raw.pgconn))
+    results = raw.wait(generators.execute(raw.pgconn))
+    if not results:
+        raise errors.InternalError("there is no answer to a statement")
+    result = results[-1]
     if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
         raise errors.error_from_result(result)
     return result
