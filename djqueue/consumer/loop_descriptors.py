@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from djqueue.consumer.loop_tasks import Guard, answerable, are_same, context_of
+from djqueue.consumer.loop_tasks import GuardedLoop, answerable, are_same, context_of
 from djqueue.exceptions import EventLoopMisused
 from djqueue.running.context import jobs_of
 
@@ -20,7 +20,7 @@ READER, WRITER = 0, 1
 class Descriptors:
     """Guards readers and writers, which asyncio keys by the number of their descriptor alone."""
 
-    def __init__(self, shared: Guard):
+    def __init__(self, shared: GuardedLoop):
         self._shared, self._loop = shared, cast(Any, shared.loop)
         self._own = set(self._loop._selector.get_map())
         """Those of the loop itself."""

@@ -62,7 +62,7 @@ def context_of(given: Context | None) -> Context | None:
     return Context() if given is None and jobs_of() and not answerable() else given
 
 
-class Guard(Protocol):
+class GuardedLoop(Protocol):
     """The part of the shared loop that its tasks and descriptors need."""
 
     loop: asyncio.AbstractEventLoop
@@ -128,7 +128,7 @@ class MessageTask(LoopTask):
     """The task of a message, or of the messages of a batch: others cannot cancel it."""
 
     jobs: Sequence[Job]
-    shared: Guard
+    shared: GuardedLoop
     context: Context
     give_up: Callable[[MessageTask, str], None]
     """Ends its message without it, unless it has ended, and says why."""

@@ -109,14 +109,14 @@ class Worker(Member):
         self.number = number
         self.unit: list[Held] = []
         """The leases that it has: the one that it runs, and those after it."""
-        self.slot = HandlerSlot(self._await, self._after_handler)
+        self._loop, self._handler_loop = ThreadLoop(), ThreadLoop(is_kept=True)
+        self.slot = HandlerSlot(self._await, self._handler_loop.close)
         """The handler that it keeps, if any."""
         self.mail: SimpleQueue[list[Held]] = SimpleQueue()
         """The units for the shard of that handler; an empty unit if other units need the worker more."""
         self.assigned: Hashable = None
         """The shard for which it has mail."""
         self._pool = pool
-        self._loop, self._handler_loop = ThreadLoop(), ThreadLoop(is_kept=True)
         self._checked = -inf
         """When the latest command began after which connections were checked."""
         self.finished = 0
@@ -142,10 +142,6 @@ class Worker(Member):
         if self.slot.shard is not None:
             self.slot.release()
             check_connections()
-
-    def _after_handler(self) -> None:
-        """End what a handler has left on its loop, which it may as long as it is kept."""
-        self._handler_loop.close()
 
     def _serve(self, unit: list[Held]) -> bool:
         """Run a unit, finishing each message as it ends; False if this thread was left behind meanwhile."""
