@@ -1,5 +1,6 @@
 """The supervisor of the processes of a consumer, tick by tick: what it starts, starts again, replaces and ends."""
 
+import fcntl
 import logging
 import os
 import resource
@@ -711,35 +712,32 @@ class TestDescriptors:
     """Where many files are open a socket gets a number above 1,023, which select() refuses."""
 
     @pytest.fixture
-    def many_open_files(self):
+    def sockets(self):
+        """Two that are connected. The number of the second one is high."""
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limits[1]), limits[1]))
-        opened = [os.open(os.devnull, os.O_RDONLY)]
-        try:
-            while opened[-1] < 1024:
-                opened.append(os.dup(opened[0]))
-            yield
-        finally:
-            for descriptor in opened:
-                os.close(descriptor)
-            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        ours, low = socket.socketpair()
+        with ours, low, socket.socket(fileno=fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 1024)) as theirs:
+            low.close()
+            yield ours, theirs
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
-    def test_the_supervisor_waits_and_wakes(self, many_open_files):
-        fleet, (ours, theirs) = Fleet(1), socket.socketpair()
-        with ours, theirs:
-            assert theirs.fileno() > 1023
-            fleet.started[0].fileno = theirs.fileno
-            fleet.supervisor.stop()
-            fleet.supervisor._wait()
+    def test_the_supervisor_waits_and_wakes(self, sockets):
+        fleet, (_, theirs) = Fleet(1), sockets
+        assert theirs.fileno() > 1023
+        fleet.started[0].fileno = theirs.fileno
+        fleet.supervisor.stop()
+        fleet.supervisor._wait()
 
-    def test_a_process_hears_its_supervisor(self, many_open_files):
-        ours, theirs = socket.socketpair()
+    def test_a_process_hears_its_supervisor(self, sockets):
+        ours, theirs = sockets
+        assert theirs.fileno() > 1023
         consumer = FakeConsumer()
-        with ours:
-            link = SupervisorLink(consumer, theirs.detach(), limited=False)
-            link.start()
-            ours.send(b"retire\n")
-            eventually(lambda: consumer.calls == ["retire"])
+        link = SupervisorLink(consumer, theirs.detach(), limited=False)
+        link.start()
+        ours.send(b"retire\n")
+        eventually(lambda: consumer.calls == ["retire"])
+        ours.close()
         link.join(30)
         assert consumer.calls == ["retire", "stop"]
 

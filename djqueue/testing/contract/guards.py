@@ -49,6 +49,9 @@ def raced(queue: BaseQueue, count: int, *kinds: Callable[[str], Guard]) -> int:
 class DebounceContract(Contract):
     """Debounce without extending."""
 
+    window = SHORT
+    """Seconds within which three calls are made."""
+
     def with_scheduled(self, window: float) -> tuple[BaseQueue, DebounceGuard, Entry]:
         """A queue with an entry due at once and one due when the window is over; its guard; the latter entry."""
         queue, guard = self.guarded("inspect"), DebounceGuard("key", window)
@@ -59,10 +62,10 @@ class DebounceContract(Contract):
     def test_df12_of_three_calls_one_comes_now_and_one_when_the_window_is_over(self):
         queue = self.guarded()
         started = queue.now()
-        assert list(send(queue, DebounceGuard("key", SHORT), "now", "then", "never")) == ["now", "then"]
+        assert list(send(queue, DebounceGuard("key", self.window), "now", "then", "never")) == ["now", "then"]
         assert names(claim(queue)) == ["now"]
         (then,) = claim(queue)
-        assert (names([then]), then.claimed >= started + SHORT) == (["then"], True)
+        assert (names([then]), then.claimed >= started + self.window) == (["then"], True)
         queue.complete([then])
         assert nothing_to_claim(queue)
         assert len(queue) == 0
@@ -85,11 +88,11 @@ class DebounceContract(Contract):
 
     def test_df13_with_always_delay_the_first_is_delayed_and_the_second_refused(self):
         queue = self.guarded()
-        guard = DebounceGuard("key", SHORT, always_delay=True)
+        guard = DebounceGuard("key", self.window, always_delay=True)
         started = queue.now()
         assert list(send(queue, guard, "first", "second", "third")) == ["first"]
         (lease,) = claim(queue)
-        assert (names([lease]), lease.claimed >= started + SHORT) == (["first"], True)
+        assert (names([lease]), lease.claimed >= started + self.window) == (["first"], True)
         assert nothing_to_claim(queue)
 
     def test_df13_df17_with_always_delay_each_that_is_accepted_is_delayed_by_exactly_the_whole_window(self):

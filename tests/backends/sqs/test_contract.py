@@ -40,6 +40,8 @@ class TestLeases(OnSqs, LeaseContract):
 class TestGuards(OnSqs, GuardContract):
     """Conditions next to entries."""
 
+    window = 3.0
+
 
 class TestWake(OnSqs, WakeContract):
     """Naps that end when work comes."""
