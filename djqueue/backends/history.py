@@ -50,12 +50,14 @@ def bounds() -> HistorySettings | None:
     the reaper.
     """
     global _read
+    said, found = _read
     given = conf.get("QUEUE_HISTORY")
-    if _read[0] is not given:
-        _read = given, None
+    if said is not given:
+        found = None
         with suppress(TypeError, ValueError):
-            _read = given, bounds_of(given)
-    return _read[1]
+            found = bounds_of(given)
+        _read = given, found  # in one step: other threads settle meanwhile
+    return found
 
 
 def most_records() -> int:

@@ -6,6 +6,7 @@ from math import inf
 import pytest
 
 from djqueue import Discard, Fail, Result, queues
+from djqueue.backends import history
 from djqueue.backends.base import Entry, Lease
 from djqueue.backends.history import MOMENT, bounds, bounds_of
 from djqueue.consumer.maintenance import Reaper
@@ -209,3 +210,17 @@ def test_the_setting_is_read_once(settings):
         bounds_of(settings.QUEUE_HISTORY)
     with pytest.raises(ValueError, match=r"QUEUE_HISTORY\['count'\] is too large"):
         bounds_of({"count": 10**30})
+
+
+def test_threads_that_read_the_setting_at_once_all_keep_a_history(settings, monkeypatch):
+    """Two settle at the start of a process: neither may take the setting for none while the other one reads it."""
+    found = []
+
+    def read_meanwhile(given):
+        monkeypatch.setattr(history, "bounds_of", bounds_of)
+        found.append(bounds())
+        return bounds_of(given)
+
+    settings.QUEUE_HISTORY = {"age": 60}
+    monkeypatch.setattr(history, "bounds_of", read_meanwhile)
+    assert [bounds().age, found[0].age] == [60.0, 60.0]
