@@ -24,7 +24,16 @@ from djqueue.consumer.thread_loop import ThreadLoop, leave_running_loop
 from djqueue.messages.failures import kind_of, release
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.context import Control
-from djqueue.running.executor import BEHIND, Begun, batch_of, begin, execute_batch, is_coroutine, why_not
+from djqueue.running.executor import (
+    BEHIND,
+    MOST_TRIES,
+    Begun,
+    batch_of,
+    begin,
+    execute_batch,
+    is_coroutine,
+    why_not,
+)
 from djqueue.running.handlers import HandlerSlot
 from djqueue.utils import clock, end_child, forks, log_safely
 
@@ -32,8 +41,6 @@ logger = logging.getLogger(__name__)
 
 LOOK = 0.1  # seconds between two looks whether the process is still at its limits
 CHECKED = 1.0  # seconds for which a connection that was checked after a command needs no check before the next one
-MOST_TRIES = 10
-"""Starts after which a message that cannot even be run goes to the failed queue."""
 LAPSED = Verdict(Outcome.RETURNED, "its lease ran out before it was begun")
 
 

@@ -28,7 +28,18 @@ from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settle
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
 from djqueue.running.attempts import Attempt, attempts_of, told
-from djqueue.running.context import Awaiter, Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
+from djqueue.running.context import (
+    Awaiter,
+    Control,
+    Job,
+    LoopControl,
+    NoThread,
+    TooLate,
+    acall,
+    call,
+    enter,
+    open_entry,
+)
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
 from djqueue.running.history import details_of, has_details
@@ -44,6 +55,8 @@ logger = logging.getLogger(__name__)
 DONE = Outcome.DONE
 INTERRUPTED = "interrupted"
 """The reason why a message comes again that something else has ended."""
+MOST_TRIES = 10
+"""Starts after which a message that this process cannot run is failed: it may be the cause itself."""
 LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now")
 BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
 STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
@@ -124,6 +137,8 @@ def _failed(job: Job, error: BaseException) -> Verdict:
         return LATE
     if fault is None and issubclass(kind, job.control.interrupts):
         return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error)
+    if issubclass(kind, NoThread) and job.entry.attempts < MOST_TRIES:  # others hold all threads, or it does itself
+        return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error, delay=1.0)
     return judged(job.policy, error, job.entry)._replace(seconds=ran, description=job.description)
 
 

@@ -12,7 +12,9 @@ from asgiref.sync import sync_to_async
 from djqueue import BatchCommand, Route
 from djqueue.consumer import thread_loop
 from djqueue.decorators import queue_command
-from tests.support.consumer import exit_code
+from djqueue.running import executor
+from djqueue.testing import eventually
+from tests.support.consumer import exit_code, serving
 from tests.support.notes import cleared_per_test
 
 pytestmark = pytest.mark.backends("memory")
@@ -202,6 +204,38 @@ def test_the_thread_for_its_database_is_ended_without_another_one(queue, monkeyp
     assert not thread.is_alive()
     main, *others = [one for one in started if not one.name.startswith("djqueue-")]
     assert others == [thread]
+
+
+@pytest.fixture
+def no_threads(monkeypatch):
+    """A list: for each thing in it, a worker fails to start one thread."""
+    missing, start = [], threading.Thread.start
+
+    def start_if_allowed(thread):
+        if missing and threading.current_thread().name.startswith("djqueue-worker-"):
+            missing.pop()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_allowed)
+    return missing
+
+
+def test_it_comes_again_if_there_is_no_thread_for_its_database(queue, no_threads):
+    no_threads.append(1)
+    handle = use_a_thread.using(result_ttl=60)()
+    with serving(threads=1):
+        assert eventually(lambda: handle.status == "done")
+    assert (len(seen), no_threads) == (1, [])
+
+
+def test_it_does_not_come_again_for_ever(queue, no_threads, monkeypatch):
+    monkeypatch.setattr(executor, "MOST_TRIES", 2)
+    no_threads.extend([1] * 9)
+    handle = use_a_thread.using(result_ttl=60)()
+    with serving(threads=1):
+        assert eventually(lambda: handle.status == "failed")
+    assert (seen, len(no_threads)) == ([], 7)
 
 
 class Kept(BatchCommand):
