@@ -131,9 +131,10 @@ class BackgroundStreamHandler(logging.StreamHandler):
         self._is_asleep = False  # before the thread is looked at: one that ends says that there is none
         if self._has_writer():
             self._news.set()
-        else:
-            self._is_asleep = True
-            self._drain()
+            if not self._is_direct:
+                return
+        self._is_asleep = True
+        self._drain()
 
     def _has_writer(self) -> bool:
         with self._starting:

@@ -378,9 +378,9 @@ class _Width:
         if self._fixed is not None:
             return self._fixed - len(_process.text)
         if not self._until > now > self._until - 1:  # the clock may have been set
-            self._until = now + 1
             is_terminal = sys.stdout is not None and not sys.stdout.closed and sys.stdout.isatty()
             self._known = max(LEAST_WIDTH, shutil.get_terminal_size().columns) if is_terminal else inf
+            self._until = now + 1
         return self._known - len(_process.text)
 
 
@@ -395,7 +395,7 @@ class _Names:
     def short(self, name: str) -> str:
         """The last part of the name; the whole name of a command that shares it, and of one that is not known."""
         if name not in self._short and self._count != len(registry):
-            self._short = short_names(command.name for command in registry)
-            self._count = len(self._short)
-            self.width = min(MOST_OF_A_NAME, max(map(len, self._short.values()), default=0))
+            short = short_names(command.name for command in registry)
+            self.width = min(MOST_OF_A_NAME, max(map(len, short.values()), default=0))
+            self._short, self._count = short, len(short)
         return self._short.get(name, name)

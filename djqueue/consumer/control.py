@@ -134,9 +134,11 @@ class ControlChannel(Loop):
         return [held for held in running if held.began is not None and held.began <= before]
 
     def _begin_some(self, some: Sequence[Held]) -> None:
-        begun = {proof_of(lease): lease for lease in some[0].queue.begin([held.lease for held in some])}
-        for held in some:
-            held.lease = begun.get(proof_of(held.lease), held.lease)
+        asked = [held.lease for held in some]
+        begun = set(map(proof_of, some[0].queue.begin(asked)))
+        for held, before in zip(some, asked, strict=True):
+            if proof_of(before) in begun:
+                held.change(before, begun=True)
 
     def on_stop(self) -> None:
         steps: list[Callable[[], None]] = [channel.end for channel in self._operators]

@@ -226,17 +226,17 @@ class Coroutines(Member):
 
     def look(self) -> None:
         """Log what keeps the loop from answering, once; if it does for longer than its lease, no other may wait on."""
-        now = clock()
+        now, asked = clock(), self._asked  # the loop may answer meanwhile
         self._busy = self._shared.runs_now()
-        if self._asked is None:
+        if asked is None:
             self._asked, self._is_told = now, False
             self.loop.call_soon_threadsafe(self._answer)
-        elif self.is_blocked:
+        elif now - asked > BLOCKED:
             self._blamed = self._busy
             if not self._is_told:
                 self._is_told = True
-                self._tell_blocked(now - self._asked)
-            self.is_stuck = self.is_stuck or now - self._asked > self._patience()
+                self._tell_blocked(now - asked)
+            self.is_stuck = self.is_stuck or now - asked > self._patience()
         self._check_timers()
 
     def _check_timers(self) -> None:
@@ -270,7 +270,8 @@ class Coroutines(Member):
 
     @property
     def is_blocked(self) -> bool:
-        return self._asked is not None and clock() - self._asked > BLOCKED
+        asked = self._asked
+        return asked is not None and clock() - asked > BLOCKED
 
     def blames(self, held: Held) -> bool:
         """Whether a message blocks the loop, or was on it when it died or had to be given up."""

@@ -165,11 +165,18 @@ class SharedLoop:
         try:
             self._turn()
         finally:
-            self._restore()
+            loop: Any = self.loop
+            if not (
+                loop._task_factory is self._factory
+                and loop._default_executor is self._executor
+                and not loop._executor_shutdown_called
+                and asyncio.current_task(loop) is None
+                and asyncio._get_running_loop() is loop
+            ):
+                self._restore(loop)
 
-    def _restore(self) -> None:
+    def _restore(self, loop: Any) -> None:
         """Undo at the end of a turn what a command did to the loop unseen."""
-        loop: Any = self.loop
         if asyncio._get_running_loop() is not loop:
             asyncio._set_running_loop(loop)
             self._excuse_all("had another event loop run in this thread")
@@ -256,7 +263,7 @@ def _waits_for_nothing(task: Any) -> bool:
 
 
 def _call_soon(call_soon: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
-    return call_soon(*args, context=context_of(context))
+    return call_soon(*args, context=context_of(None) if context is None else context)
 
 
 def _create_future(create_future: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> Any:

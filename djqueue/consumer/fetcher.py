@@ -187,9 +187,10 @@ class Quarantine:
             return False
         if suspect.verdict is None:
             return True
-        if self._ended is None:
-            self._ended = clock()
-        return clock() - self._ended < SUSPECT_PATIENCE
+        ended = self._ended
+        if ended is None:
+            self._ended = ended = clock()
+        return clock() - ended < SUSPECT_PATIENCE
 
     def _may_begin(self, suspect: Held | None = None) -> bool:
         """Whether a suspect may begin: it is alone, or has waited for the others for long enough."""

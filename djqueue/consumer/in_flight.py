@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Thread
+from threading import Lock, Thread
+from typing import Any
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.policies.outcomes import Verdict
@@ -19,6 +20,8 @@ from djqueue.utils import clock, log_safely
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT = 30.0  # seconds: a message that waits for a worker goes back much sooner
+_changing = Lock()
+"""Held while a lease is changed: heartbeat, control channel and fetcher may do so at the same moment."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,8 +113,21 @@ class Held:
         """Continue under a new lease of the same entry: its start is neither lost nor counted again."""
         entry = again.lease.entry
         counted = replace(entry, attempts=entry.attempts - 1, lost=max(0, entry.lost - 1))
-        self.lease = replace(again.lease, entry=counted)
-        self.touched, self.span, self.lost, self.in_doubt = again.touched, again.span, False, False
+        with _changing:
+            self.lease = replace(again.lease, entry=counted)
+            self.touched, self.span, self.lost, self.in_doubt = again.touched, again.span, False, False
+
+    def change(self, before: Lease, **changes: Any) -> None:
+        """Change its lease, unless its entry was claimed again since it was held by ``before``. From any thread."""
+        with _changing:
+            if self.lease.token == before.token:
+                self.lease = replace(self.lease, **changes)
+
+    def lose(self, before: Lease) -> bool:
+        """Note that its lease is lost, with the same exception; whether it is."""
+        with _changing:
+            self.lost = self.lost or self.lease.token == before.token
+            return self.lost
 
     def lapsed(self, now: float) -> bool:
         """Whether another process may hold the entry by now: a message that has not begun must not begin then."""
@@ -176,7 +192,9 @@ class InFlight:
     def drop(self, settled: Sequence[Held], at: float | None = None) -> None:
         """Hold these no more: they were settled just now, or at a moment of the monotonic clock."""
         # First: a thread that sees no lease held must see this too.
-        self.changed = time.monotonic() if at is None else max(at, self.changed)
+        at = time.monotonic() if at is None else at
+        if at > self.changed:  # another thread may have settled later ones
+            self.changed = at
         self._held.difference_update(settled)
         if self._count is not None:
             try:

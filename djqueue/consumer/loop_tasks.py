@@ -99,8 +99,9 @@ class LoopTask(asyncio.Task[Any]):
         return self._shown(super().get_coro())
 
     def add_done_callback(self, fn: Any, /, *, context: Context | None = None) -> None:
-        found = context_of(context)
-        super().add_done_callback(fn, context=copy_context() if found is None else found)
+        if context is None and (context := context_of(None)) is None:
+            context = copy_context()
+        super().add_done_callback(fn, context=context)
 
     def remove_done_callback(self, fn: Any, /) -> int:
         """A message takes away those alone that it has added, and code that serves no message none of a message."""

@@ -6,7 +6,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from math import inf
 from operator import attrgetter
@@ -82,12 +81,11 @@ class Heartbeat(Loop):
             if held.lease.token != before.token:  # its entry was claimed again meanwhile
                 continue
             if proof_of(before) in until:
-                held.lease = replace(held.lease, until=until[proof_of(before)])  # by which a repeated verb is judged
+                held.change(before, until=until[proof_of(before)])  # by which a repeated verb is judged
                 held.touched, held.span = now, lease
             elif held.verdict is not None and not held.lapsed(clock()):
                 held.settled = True  # by our own verdict: no other process could have settled it
-            else:
-                held.lost = True
+            elif held.lose(before):
                 if held.verdict is None:  # otherwise it is being settled, or just was
                     text, entry = "The lease of message %s is lost", held.lease.entry
                     extra = log_extra(queue.alias, entry, event="lease_lost", worker=_name_of(held.worker))

@@ -108,7 +108,7 @@ class Settler(Loop):
             if not completed.awaited and completed.waiting:
                 self._pending_of(completed.queue, DONE.effect.verb).waiting.extend(completed.take())
         pauses = [pending.flush(self._done) for pending in list(self._pending.values())]
-        is_more = any(one.waiting and not one.awaited for one in self._completed.values())
+        is_more = any(one.waiting and not one.awaited for one in list(self._completed.values()))
         return 0 if is_more else min([IDLE, *pauses])
 
     def _done(self, batch: list[Held]) -> None:
@@ -293,7 +293,8 @@ class PendingVerdicts:
 def _note_lost(batch: Sequence[Held], late: Sequence[Lease]) -> None:
     proofs = {proof_of(lease) for lease in late}
     for held in batch:
-        held.lost = held.lost or proof_of(held.lease) in proofs
+        if proof_of(lease := held.lease) in proofs:
+            held.lose(lease)
 
 
 def _was_applied(doubtful: Mapping[tuple[str, object], Held], lease: Lease) -> bool:

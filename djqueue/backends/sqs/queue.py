@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
@@ -91,6 +91,8 @@ class SqsQueue(LeasedQueue):
             self.features = self.features | {"shards"}
         self._kept: deque[Lease] = deque()
         self._span, self._empty, self._looked = self.lease, False, -inf
+        self._sent = 0
+        """How often something was sent, from this process."""
 
     @cached_property
     def failed(self) -> SqsQueue | None:
@@ -108,7 +110,10 @@ class SqsQueue(LeasedQueue):
         The mark of a guard is written first, in the store of the queue: a crash between the two leaves a mark without a
         message, until its time is over.
         """
-        self._empty = False
+        with self._filling():
+            return self._put(entries, guards)
+
+    def _put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None) -> list[bool]:
         if guards and any(guard is not None for guard in guards):
             self._messages.outgoing(entries)  # refuses what is too large before a mark is written
             return self._put_guarded(entries, guards)
@@ -160,12 +165,27 @@ class SqsQueue(LeasedQueue):
             return Received(0, [], inf)
         received = self._messages.receive(count, lease, 0)
         if not received.seen and certain and not self._empty:
-            received = self._messages.receive(count, lease, CERTAIN)
-            self._looked = clock()
-            self._empty = not received.seen
+            received = self._poll(count, lease, CERTAIN)
         elif received.seen:
             self._empty = False
         return received
+
+    def _poll(self, count: int, lease: float, seconds: int) -> Received:
+        """A longer poll, after which it is known whether there is nothing, unless something was sent meanwhile."""
+        sent = self._sent
+        received = self._messages.receive(count, lease, seconds)
+        self._looked = clock()
+        self._empty = not received.seen and sent == self._sent
+        return received
+
+    @contextmanager
+    def _filling(self) -> Iterator[None]:
+        """While something is sent. A poll that ends meanwhile or later, and began before, may not have seen it."""
+        try:
+            yield
+        finally:
+            self._sent += 1
+            self._empty = False
 
     def _take_kept(self, limit: int, lease: float) -> list[Lease]:
         """Messages that a wait has received, held for as long as is asked for now."""
@@ -195,9 +215,9 @@ class SqsQueue(LeasedQueue):
         """As in the contract. A crash between the sending of the new message and the deletion of the old one leaves
         both, and the entry comes twice; on a FIFO queue there is no new one."""
         leases = listed(leases)
-        self._empty = False
         mine = self._messages
-        return mine.settle(leases, mine.leave if self.is_fifo else lambda some: mine.move(some, mine))
+        with self._filling():
+            return mine.settle(leases, mine.leave if self.is_fifo else lambda some: mine.move(some, mine))
 
     def fail(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         """Send them to the failed queue, then delete them here. A crash between the two leaves both."""
@@ -222,8 +242,8 @@ class SqsQueue(LeasedQueue):
         fresh = partial(replace, attempts=0, failures=0, lost=0, run_at=0.0, created=self.now())
         chosen = [replace(one, entry=fresh(one.entry)) for one in looked if one.entry.id in wanted]
         failed_queue.show(lease for lease in looked if lease.entry.id not in wanted)
-        self._empty = False
-        return len(failed_queue.settle(chosen, lambda some: failed_queue.move(some, self._messages)))
+        with self._filling():
+            return len(failed_queue.settle(chosen, lambda some: failed_queue.move(some, self._messages)))
 
     # ---- for operators
 
@@ -281,9 +301,7 @@ class SqsQueue(LeasedQueue):
         if seconds < FRESH and not self._kept:
             time.sleep(max(0.0, seconds))
         elif not self._kept:
-            received = self._messages.receive(1, self._span, min(LONGEST_POLL, max(1, int(seconds))))
-            self._kept += received.leases
-            self._empty, self._looked = not received.seen, clock()
+            self._kept += self._poll(1, self._span, min(LONGEST_POLL, max(1, int(seconds)))).leases
         return bool(self._kept)
 
     @property

@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from math import inf
 
 import pytest
 from botocore.exceptions import ClientError
@@ -11,6 +12,7 @@ from djqueue.backends import entries
 from djqueue.backends.entries import untried
 from djqueue.backends.sqs import connection
 from djqueue.backends.sqs import queue as queue_module
+from djqueue.backends.sqs.messages import Received
 from djqueue.backends.sqs.queue import SqsQueue
 from djqueue.exceptions import NotSupported, QueueError
 from djqueue.testing.contract.steps import claim, entry, leased, names, nothing_to_claim, put, with_counts
@@ -165,6 +167,29 @@ def test_a_queue_is_taken_to_be_empty_after_all_servers_were_asked(make, faulty_
     faulty_client.fail("receive_message", None)
     assert len(queue.claim(1)) == 1
     assert [arguments["WaitTimeSeconds"] for arguments in faulty_client.named("receive_message")] == [0, 1]
+
+
+@pytest.mark.parametrize("ends_first", [True, False])
+def test_a_queue_to_which_something_is_sent_meanwhile_is_not_taken_to_be_empty(queue, monkeypatch, ends_first):
+    """Whether the poll or the sending ends first: with --drain a consumer would leave what it has just enqueued."""
+    receive, send, polls = queue._messages.receive, queue._messages.send, []
+
+    def nothing(count, lease, seconds):
+        polls.append(seconds)
+        if len(polls) == 2 and not ends_first:
+            queue.put(work(1))
+        return Received(0, [], inf)
+
+    def send_while_asked(entries):
+        if ends_first:
+            assert queue.claim(1) == []
+        send(entries)
+
+    monkeypatch.setattr(queue._messages, "receive", nothing)
+    monkeypatch.setattr(queue._messages, "send", send_while_asked)
+    queue.put(work(1)) if ends_first else queue.claim(1)
+    monkeypatch.setattr(queue._messages, "receive", receive)
+    assert len(claim(queue)) == 1 and not queue._empty
 
 
 def test_an_idle_queue_is_asked_once_a_second(make, faulty_client):
