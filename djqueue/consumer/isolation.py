@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -86,7 +87,12 @@ def is_reachable(queue: BaseQueue) -> bool:
     return "durable" in queue.features
 
 
-def run_isolated(held: Held, control: Control) -> Verdict | None:
+def environment_now() -> dict[str, str]:
+    """The environment for such processes: that of this one, as it is before commands change it."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path)}
+
+
+def run_isolated(environment: Mapping[str, str], held: Held, control: Control) -> Verdict | None:
     """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None."""
     if not is_reachable(held.queue):
         return None
@@ -97,7 +103,7 @@ def run_isolated(held: Held, control: Control) -> Verdict | None:
     if not policy.suspects(held.lease.entry) or policy.reject(held.lease, control.patience):
         return None
     try:
-        with Child(held, control, policy) as child:
+        with Child(environment, held, control, policy) as child:
             return child.verdict()
     except SlotLost:
         return reported(held, LATE)
@@ -112,7 +118,7 @@ def _not_begun(held: Held, reason: str) -> Verdict:
 class Child:
     """The process, from its start to its end. It dies when this one does, and ends when its message is given up."""
 
-    def __init__(self, held: Held, control: Control, policy: Policy):
+    def __init__(self, environment: Mapping[str, str], held: Held, control: Control, policy: Policy):
         self._held, self._control, self._policy = held, control, policy
         self._told_to_stop = False
         self._still, self._checked = 0, clock()
@@ -122,7 +128,7 @@ class Child:
         self._began: float | None = None  # epoch seconds
         out, into = os.pipe()
         try:
-            self._process = _start(into)
+            self._process = _start(into, environment)
         except BaseException:
             os.close(out)
             raise
@@ -288,8 +294,7 @@ def how_it_ended(code: int) -> str:
     return f"signal {-code}"
 
 
-def _start(into: int) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+def _start(into: int, environment: Mapping[str, str]) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "djqueue.consumer.child", str(into)],
         stdin=subprocess.PIPE,

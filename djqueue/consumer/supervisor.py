@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Protocol
@@ -16,7 +17,7 @@ from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.counters import Counters
 from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.isolation import is_reachable, run_isolated
+from djqueue.consumer.isolation import environment_now, is_reachable, run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
 from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
 from djqueue.consumer.observer import ThreadObserver
@@ -121,7 +122,7 @@ class Supervisor:
         )
         self._quarantine = Quarantine(self.in_flight, [one for one in consumer.queues if not self._has_child(one)])
         self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
-        isolate = run_isolated if options.isolate else None
+        isolate = partial(run_isolated, environment_now()) if options.isolate else None
         coroutines = options.coroutines, options.threads, self.settlers.finish
         self.coroutines = Coroutines(*coroutines) if options.coroutines else None
         workers = self.settlers.finish, self.control_channels.control, self._recall, isolate, self.coroutines

@@ -24,7 +24,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.envelope import Envelope, open_envelope
-from djqueue.messages.failures import LONGEST_REASON, text_of
+from djqueue.messages.failures import LONGEST_REASON
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable
@@ -150,10 +150,6 @@ class Control:
 
 class TooLate(BaseException):
     """A throttled message left its lane too long ago to begin."""
-
-
-class NoThread(RuntimeError):
-    """This process can start no thread in which an async command could use its database."""
 
 
 class LoopControl(Control):
@@ -368,16 +364,12 @@ class OwnThread(Executor):
         return self._pool is not None
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Raises NoThread if it cannot be started."""
         if self._ident == threading.get_ident():
             raise RuntimeError(WAITS_FOR_ITSELF)
         if self._pool is not None:
             return self._pool.submit(fn, *args, **kwargs)
         pool = ThreadPoolExecutor(1, initializer=self._begin)
-        try:
-            future = pool.submit(fn, *args, **kwargs)
-        except RuntimeError as error:
-            raise NoThread(text_of(error)) from error
+        future = pool.submit(fn, *args, **kwargs)  # raises if there is no thread to be had
         self._pool = pool
         return future
 

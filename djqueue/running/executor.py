@@ -28,18 +28,7 @@ from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settle
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
 from djqueue.running.attempts import Attempt, attempts_of, told
-from djqueue.running.context import (
-    Awaiter,
-    Control,
-    Job,
-    LoopControl,
-    NoThread,
-    TooLate,
-    acall,
-    call,
-    enter,
-    open_entry,
-)
+from djqueue.running.context import Awaiter, Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
 from djqueue.running.history import details_of, has_details
@@ -55,6 +44,8 @@ logger = logging.getLogger(__name__)
 DONE = Outcome.DONE
 INTERRUPTED = "interrupted"
 """The reason why a message comes again that something else has ended."""
+NO_THREAD = "can't start new thread"
+"""What Python says when this process can have no further one."""
 MOST_TRIES = 10
 """Starts after which a message that this process cannot run is failed: it may be the cause itself."""
 LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now")
@@ -137,9 +128,13 @@ def _failed(job: Job, error: BaseException) -> Verdict:
         return LATE
     if fault is None and issubclass(kind, job.control.interrupts):
         return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error)
-    if issubclass(kind, NoThread) and job.entry.attempts < MOST_TRIES:  # others hold all threads, or it does itself
+    if _is_for_want_of_threads(error) and job.entry.attempts < MOST_TRIES:  # others have them all, or it does itself
         return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error, delay=1.0)
     return judged(job.policy, error, job.entry)._replace(seconds=ran, description=job.description)
+
+
+def _is_for_want_of_threads(error: BaseException) -> bool:
+    return type(error) is RuntimeError and text_of(error).startswith(NO_THREAD)
 
 
 def _leave_our_frames_out(error: BaseException) -> None:

@@ -229,6 +229,18 @@ def test_it_comes_again_if_there_is_no_thread_for_its_database(queue, no_threads
     assert (len(seen), no_threads) == (1, [])
 
 
+@queue_command(max_attempts=1)
+async def use_another_thread():
+    seen.append(await asyncio.to_thread(threading.current_thread))
+
+
+def test_it_comes_again_if_there_is_no_thread_for_a_function(queue, no_threads):
+    no_threads.append(1)
+    handle = use_another_thread.using(result_ttl=60)()
+    with serving(threads=1):
+        assert eventually(lambda: handle.status == "done")
+
+
 def test_it_does_not_come_again_for_ever(queue, no_threads, monkeypatch):
     monkeypatch.setattr(executor, "MOST_TRIES", 2)
     no_threads.extend([1] * 9)

@@ -198,5 +198,12 @@ def open_files(number):
 
 @queue_command
 @recorded
+def spoil_environment():
+    os.environ |= {"DJANGO_SETTINGS_MODULE": "no.such.settings", "PYTHONHOME": "/no/such/folder"}
+    os.chdir("/")
+
+
+@queue_command
+@recorded
 def die_by_sigkill():
     os.kill(os.getpid(), signal.SIGKILL)

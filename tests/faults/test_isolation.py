@@ -11,7 +11,17 @@ from djqueue.exceptions import CommandFailed
 from djqueue.messages.envelope import Message, encode, new_id
 from djqueue.messages.failures import errors_of
 from djqueue.results import Result
-from tests.faults.commands import die_by_abort, fail, hold, never_end, open_files, return_pid, wait_for_stop, work
+from tests.faults.commands import (
+    die_by_abort,
+    fail,
+    hold,
+    never_end,
+    open_files,
+    return_pid,
+    spoil_environment,
+    wait_for_stop,
+    work,
+)
 from tests.faults.processes import at_rest, ids_of, reasons
 from tests.faults.stores import STORES
 from tests.support.processes import until
@@ -204,6 +214,16 @@ def test_it_runs_though_very_many_files_are_open(consumers):
     until(lambda: bad in reasons())
     assert queues["default"].failed.find(bad).entry.lost == 2
     assert consumers.stop() == [0]
+
+
+@pytest.mark.backends("sqlite")
+def test_it_has_the_environment_with_which_the_consumer_began(consumers):
+    """Not what a command has left of it, by which no process could load the settings."""
+    spoilt = spoil_environment()
+    consumers.start()
+    consumers.ledger.wait("end", ids={spoilt.id})
+    id = put_lost(work)
+    consumers.ledger.wait("end", ids={id})
 
 
 @ON_ONE

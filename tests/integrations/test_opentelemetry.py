@@ -120,14 +120,14 @@ os.abort()
 
 @pytest.mark.backends("sqlite")
 def test_the_span_of_a_process_that_dies_is_made_by_the_consumer(queue, spans, monkeypatch):
-    def start(into):
+    def start(into, environment):
         return subprocess.Popen([sys.executable, "-c", DIES, str(into)], stdin=subprocess.PIPE, pass_fds=[into])
 
     monkeypatch.setattr(isolation, "_start", start)
     handle = charge(42)
     [lease] = queue.claim(1)
     suspect = replace(lease, entry=replace(lease.entry, attempts=3, lost=2))
-    verdict = run_isolated(Held(queue, suspect, 0.0), Control(queue, suspect))
+    verdict = run_isolated({}, Held(queue, suspect, 0.0), Control(queue, suspect))
     sent, lost = spans()
     assert (lost.name, lost.parent.span_id, verdict.lost) == (f"run {charge.name}", sent.context.span_id, 1)
     assert (lost.status.status_code, lost.status.description) == (StatusCode.ERROR, verdict.reason)
