@@ -35,7 +35,7 @@ from djqueue.running.executor import (
     why_not,
 )
 from djqueue.running.handlers import HandlerSlot
-from djqueue.utils import clock, end_child, forks, log_safely
+from djqueue.utils import clock, end_child, forks, log_safely, plain
 
 logger = logging.getLogger(__name__)
 
@@ -283,8 +283,13 @@ def _next_batch(rest: list[Held]) -> tuple[list[Held], list[Held]]:
 
 def _not_run(batch: Sequence[Held], error: BaseException) -> list[Verdict]:
     """The verdicts on messages that could not be run, which is logged: nothing may end the thread."""
-    extra = log_extra(batch[0].queue.alias, batch[0].lease.entry)
-    log_safely(logger, logging.ERROR, "A message could not be run", exc_info=error, extra=extra)
+    shown: BaseException | None = error  # once
+    for held in batch:
+        entry = held.lease.entry
+        about = plain(entry.command), plain(entry.id)
+        extra = log_extra(held.queue.alias, entry)
+        log_safely(logger, logging.ERROR, "%s (message %s) could not be run", *about, exc_info=shown, extra=extra)
+        shown = None
     return [_again(held, error) for held in batch]
 
 
