@@ -32,15 +32,20 @@ class ThreadLoop:
     def __init__(self, is_kept: bool = False) -> None:
         self._is_kept = is_kept
         self._runner: asyncio.Runner | None = None
+        self._attributes = 0
+        """How many attributes the loop had when it was made: a method that is replaced is one more."""
 
     def run(self, coroutine: Coroutine) -> None:
         """Run a coroutine to its end. Raises NoEventLoop, and what breaks off the loop."""
         self._tidy()
-        runner = self._runner = self._runner or _new_runner(coroutine)
+        runner = self._runner
+        if runner is None:
+            self._runner = runner = _new_runner(coroutine)
+            self._attributes = _attributes_of(runner.get_loop())
         try:
             runner.run(coroutine, context=copy_context())  # else all would share the first one's context
         finally:
-            if not self._is_kept and not _is_as_made(runner.get_loop()):
+            if not self._is_kept and not self._is_as_made(runner.get_loop()):
                 self.close()
 
     def _tidy(self) -> None:
@@ -48,8 +53,11 @@ class ThreadLoop:
         if self._runner is None or self._is_kept:
             return
         loop = self._runner.get_loop()
-        if not _is_as_made(loop) or _is_used_up(loop):
+        if not self._is_as_made(loop) or _is_used_up(loop):
             self.close()
+
+    def _is_as_made(self, loop: asyncio.AbstractEventLoop) -> bool:
+        return _attributes_of(loop) == self._attributes and not _has_more(loop)
 
     def close(self) -> None:
         """Cancel what is left on the loop, and close it."""
@@ -93,10 +101,14 @@ def _close_unbegun(coroutine: Coroutine) -> None:
         _close_unbegun(one)
 
 
-def _is_as_made(loop: Any) -> bool:
-    """Whether a loop that stands still is as it was made, as far as a loop of its kind says so."""
+def _attributes_of(loop: asyncio.AbstractEventLoop) -> int:
+    return len(getattr(loop, "__dict__", ()))
+
+
+def _has_more(loop: Any) -> bool:
+    """Whether something is left on a loop that stands still, as far as a loop of its kind says so."""
     if loop.is_closed() or asyncio.all_tasks(loop) or loop.get_task_factory() or loop.get_exception_handler():
-        return False
+        return True
     timers = getattr(loop, "_scheduled", ())
     is_due = getattr(loop, "_ready", ()) or any(not timer.cancelled() for timer in timers)
     selector = getattr(loop, "_selector", None)
@@ -104,7 +116,7 @@ def _is_as_made(loop: Any) -> bool:
     executor = getattr(loop, "_default_executor", None)
     is_shut_down = getattr(loop, "_executor_shutdown_called", False) or getattr(executor, "_shutdown", False)
     # What is left of an asynchronous generator would run when it is collected, whenever that is.
-    return not (is_due or waits or is_shut_down or getattr(loop, "_asyncgens", ()))
+    return bool(is_due or waits or is_shut_down or getattr(loop, "_asyncgens", ()))
 
 
 def _is_used_up(loop: Any) -> bool:
@@ -115,6 +127,9 @@ def _is_used_up(loop: Any) -> bool:
 
 def _close(runner: asyncio.Runner) -> None:
     loop: Any = runner.get_loop()
+    for name in [*getattr(loop, "__dict__", ())]:
+        if hasattr(type(loop), name):  # a method was replaced
+            delattr(loop, name)
     loop.set_exception_handler(None)
     loop.set_task_factory(None)
     if (executor := getattr(loop, "_default_executor", None)) is not None:

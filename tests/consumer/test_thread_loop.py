@@ -94,6 +94,11 @@ def fill_the_threads(loop):
         loop.run_in_executor(None, wait_for_release)
 
 
+def stop_the_clock(loop):
+    loop.time = lambda: 0.0
+    kept.append(loop.create_task(stay_whatever_happens()))
+
+
 def read_a_pipe(loop):
     end, other = os.pipe()
     loop.add_reader(end, raise_exit)
@@ -115,6 +120,7 @@ DEEDS = {
     "half an asynchronous generator": lambda loop: kept.append(loop.create_task(read_half())),
     "half an asynchronous generator that is kept": lambda loop: kept.append(loop.create_task(keep_half())),
     "a stopped loop": lambda loop: loop.stop(),
+    "another clock": stop_the_clock,
 }
 kept = []
 
