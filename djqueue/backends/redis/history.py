@@ -19,11 +19,17 @@ class Newest:
         self._least = b""
         """There are enough with this cursor or a greater one."""
 
+    @property
+    def oldest(self) -> bytes:
+        """No record that ended before this moment is wanted."""
+        return self._least[:MOMENT]
+
     def add(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-        oldest = self._least[:MOMENT]
+        """Add ids with their records. What is to be passed over may be among them."""
+        oldest = self.oldest
         for id, record in pairs:
             moment = record[:MOMENT]
-            if moment < oldest:  # as most are, of many
+            if moment < oldest:
                 continue
             cursor = b"%b %b" % (moment, id)
             if cursor > self._least and not (self._behind and cursor >= self._behind):
@@ -31,7 +37,7 @@ class Newest:
                 if len(self._found) > 2 * self._limit:
                     best = self._best()
                     self._found, self._least = dict(best), best[-1][1][0] if best else cursor
-                    oldest = self._least[:MOMENT]
+                    oldest = self.oldest
 
     def rows(self) -> list[HistoryRow]:
         return [

@@ -340,16 +340,18 @@ class RedisQueue(LeasedQueue):
             turns: set[bytes] = set()
             newest = Newest(limit, protocol.text(before))
             for hash in ("new", "old"):
-                newest.add(self._scanned(hash, turns))
+                newest.add(self._scanned(hash, newest, turns))
             if len(turns) == 1:
                 break
         return newest.rows()
 
-    def _scanned(self, hash: str, turns: set[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Id and record of each record in a hash; ``turns`` gets the moments of the last turn."""
+    def _scanned(self, hash: str, newest: Newest, turns: set[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        """Id and record of each record in a hash that may be among the newest; ``turns`` gets the moments of the last
+        turn."""
         cursor = None
         while cursor != b"0":
-            turn, cursor, *pairs = self._run("scan_history", (hash, cursor or b"0", protocol.AT_ONCE))
+            asked = hash, cursor or b"0", protocol.AT_ONCE, newest.oldest
+            turn, cursor, *pairs = self._run("scan_history", asked)
             turns.add(turn)
             yield from zip(*[iter(pairs)] * 2, strict=True)
 
