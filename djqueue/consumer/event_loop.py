@@ -76,6 +76,8 @@ class SharedLoop:
             guards |= Descriptors(self).guards
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
+        self._attributes: set[str] = set()
+        """The names of those that the loop has when it begins: a method that is replaced is one more."""
         _loops.add(self)
         if note_collection not in gc.callbacks:
             gc.callbacks.append(note_collection)
@@ -84,6 +86,7 @@ class SharedLoop:
         """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
         asyncio.set_event_loop(self.loop)
         self._executor = getattr(self.loop, "_default_executor", None)
+        self._attributes = set(getattr(self.loop, "__dict__", ()))
         self._thread, self._serves = threading.get_ident(), True
         try:
             while not self._ending:
@@ -167,7 +170,8 @@ class SharedLoop:
         finally:
             loop: Any = self.loop
             if not (
-                loop._task_factory is self._factory
+                len(loop.__dict__) == len(self._attributes)
+                and loop._task_factory is self._factory
                 and loop._default_executor is self._executor
                 and not loop._executor_shutdown_called
                 and asyncio.current_task(loop) is None
@@ -177,6 +181,11 @@ class SharedLoop:
 
     def _restore(self, loop: Any) -> None:
         """Undo at the end of a turn what a command did to the loop unseen."""
+        if replaced := [name for name in vars(loop).keys() - self._attributes if hasattr(type(loop), name)]:
+            for name in replaced:
+                delattr(loop, name)
+            self._excuse_all("replaced methods of the event loop")
+        self._attributes = set(vars(loop))
         if asyncio._get_running_loop() is not loop:
             asyncio._set_running_loop(loop)
             self._excuse_all("had another event loop run in this thread")

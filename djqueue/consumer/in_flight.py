@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ logger = logging.getLogger(__name__)
 LONGEST_WAIT = 30.0  # seconds: a message that waits for a worker goes back much sooner
 _changing = Lock()
 """Held while a lease is changed: heartbeat, control channel and fetcher may do so at the same moment."""
+os.register_at_fork(after_in_child=_changing._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True, eq=False)
@@ -123,8 +125,15 @@ class Held:
             if self.lease.token == before.token:
                 self.lease = replace(self.lease, **changes)
 
+    def extend(self, before: Lease, until: float, now: float, span: float) -> None:
+        """Note that its lease was extended ``now``, by ``span`` seconds; as :meth:`change`."""
+        with _changing:
+            if self.lease.token == before.token:
+                self.lease = replace(self.lease, until=until)
+                self.touched, self.span = now, span
+
     def lose(self, before: Lease) -> bool:
-        """Note that its lease is lost, with the same exception; whether it is."""
+        """Note that its lease is lost, unless its entry was claimed again since; whether it is lost."""
         with _changing:
             self.lost = self.lost or self.lease.token == before.token
             return self.lost

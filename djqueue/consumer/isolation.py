@@ -89,7 +89,10 @@ def is_reachable(queue: BaseQueue) -> bool:
 
 def environment_now() -> dict[str, str]:
     """The environment for such processes: that of this one, as it is before commands change it."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(path) for path in sys.path if path)}
+    paths = [path for path in sys.path if isinstance(path, str) and path]
+    with suppress(OSError):  # there may be no working folder any more
+        paths = [os.path.abspath(path) for path in paths]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def run_isolated(environment: Mapping[str, str], held: Held, control: Control) -> Verdict | None:

@@ -81,8 +81,7 @@ class Heartbeat(Loop):
             if held.lease.token != before.token:  # its entry was claimed again meanwhile
                 continue
             if proof_of(before) in until:
-                held.change(before, until=until[proof_of(before)])  # by which a repeated verb is judged
-                held.touched, held.span = now, lease
+                held.extend(before, until[proof_of(before)], now, lease)  # a repeated verb is judged by that
             elif held.verdict is not None and not held.lapsed(clock()):
                 held.settled = True  # by our own verdict: no other process could have settled it
             elif held.lose(before):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Protocol
@@ -29,6 +28,7 @@ from djqueue.exceptions import TimeLimitExceeded
 from djqueue.health import Report
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.policies.policy import ALONE, Policy
+from djqueue.running.context import Control
 from djqueue.running.executor import judged
 from djqueue.running.reporting import report
 from djqueue.utils import clock, log_safely, plain
@@ -109,6 +109,8 @@ class Supervisor:
         self.run_limit = RunLimit(limit)
         servers = alike(consumer.queues, attrgetter("server"))
         self._isolates = options.isolate
+        self._environment: dict[str, str] = {}
+        """For messages that run in a process of their own."""
         self.operators = OperatorChannels(consumer.state)
         self.operators.open(consumer.queues, consumer, self.in_flight, self._look_anew)
         self.control_channels = ControlChannels(
@@ -122,7 +124,7 @@ class Supervisor:
         )
         self._quarantine = Quarantine(self.in_flight, [one for one in consumer.queues if not self._has_child(one)])
         self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
-        isolate = partial(run_isolated, environment_now()) if options.isolate else None
+        isolate = self._run_isolated if options.isolate else None
         coroutines = options.coroutines, options.threads, self.settlers.finish
         self.coroutines = Coroutines(*coroutines) if options.coroutines else None
         workers = self.settlers.finish, self.control_channels.control, self._recall, isolate, self.coroutines
@@ -160,12 +162,16 @@ class Supervisor:
             for control_channel in self.control_channels.loops if self.duties.schedulers else ():
                 control_channel.guarded_tick()  # what is paused must be known then
             self.duties.schedule()
+        self._environment = environment_now()
         if self.coroutines is not None:
             self.coroutines.start()
         self.pool.start()
         # Fetchers last: what a command takes of memory or descriptors must not keep the consumer from starting.
         for loop in [*self.settlers.loops, *self.keepers, *self.duties.loops, *self.fetchers]:
             loop.start()
+
+    def _run_isolated(self, held: Held, control: Control) -> Verdict | None:
+        return run_isolated(self._environment, held, control)
 
     def ended(self) -> bool:
         """Whether the limit is reached, or nothing is left to drain."""

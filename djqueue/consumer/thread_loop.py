@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any
@@ -32,8 +32,8 @@ class ThreadLoop:
     def __init__(self, is_kept: bool = False) -> None:
         self._is_kept = is_kept
         self._runner: asyncio.Runner | None = None
-        self._attributes = 0
-        """How many attributes the loop had when it was made: a method that is replaced is one more."""
+        self._attributes: frozenset[str] = frozenset()
+        """The names of those that the loop had when it was made: a method that is replaced is one more."""
 
     def run(self, coroutine: Coroutine) -> None:
         """Run a coroutine to its end. Raises NoEventLoop, and what breaks off the loop."""
@@ -41,7 +41,7 @@ class ThreadLoop:
         runner = self._runner
         if runner is None:
             self._runner = runner = _new_runner(coroutine)
-            self._attributes = _attributes_of(runner.get_loop())
+            self._attributes = frozenset(_attributes_of(runner.get_loop()))
         try:
             runner.run(coroutine, context=copy_context())  # else all would share the first one's context
         finally:
@@ -57,13 +57,16 @@ class ThreadLoop:
             self.close()
 
     def _is_as_made(self, loop: asyncio.AbstractEventLoop) -> bool:
-        return _attributes_of(loop) == self._attributes and not _has_more(loop)
+        return len(_attributes_of(loop)) == len(self._attributes) and not _has_more(loop)
 
     def close(self) -> None:
         """Cancel what is left on the loop, and close it."""
         runner, self._runner = self._runner, None
         if runner is None:
             return
+        for name in [*_attributes_of(runner.get_loop())]:
+            if name not in self._attributes and hasattr(type(runner.get_loop()), name):  # a method that was replaced
+                delattr(runner.get_loop(), name)
         try:
             if runner.get_loop().is_closed():
                 asyncio.set_event_loop(None)
@@ -101,8 +104,8 @@ def _close_unbegun(coroutine: Coroutine) -> None:
         _close_unbegun(one)
 
 
-def _attributes_of(loop: asyncio.AbstractEventLoop) -> int:
-    return len(getattr(loop, "__dict__", ()))
+def _attributes_of(loop: asyncio.AbstractEventLoop) -> Collection[str]:
+    return getattr(loop, "__dict__", ())
 
 
 def _has_more(loop: Any) -> bool:
@@ -127,9 +130,6 @@ def _is_used_up(loop: Any) -> bool:
 
 def _close(runner: asyncio.Runner) -> None:
     loop: Any = runner.get_loop()
-    for name in [*getattr(loop, "__dict__", ())]:
-        if hasattr(type(loop), name):  # a method was replaced
-            delattr(loop, name)
     loop.set_exception_handler(None)
     loop.set_task_factory(None)
     if (executor := getattr(loop, "_default_executor", None)) is not None:

@@ -24,7 +24,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Lease
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.envelope import Envelope, open_envelope
-from djqueue.messages.failures import LONGEST_REASON
+from djqueue.messages.failures import LONGEST_REASON, text_of
 from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable
@@ -150,6 +150,10 @@ class Control:
 
 class TooLate(BaseException):
     """A throttled message left its lane too long ago to begin."""
+
+
+class NoThread(RuntimeError):
+    """This process can start no thread in which an async command could use its database."""
 
 
 class LoopControl(Control):
@@ -357,6 +361,7 @@ class OwnThread(Executor):
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
+        self._starting = threading.Lock()  # functions of the call may ask from several threads
         self._ident = 0
 
     @property
@@ -364,14 +369,19 @@ class OwnThread(Executor):
         return self._pool is not None
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Raises NoThread if it cannot be started. Then the function is not called."""
         if self._ident == threading.get_ident():
             raise RuntimeError(WAITS_FOR_ITSELF)
-        if self._pool is not None:
-            return self._pool.submit(fn, *args, **kwargs)
-        pool = ThreadPoolExecutor(1, initializer=self._begin)
-        future = pool.submit(fn, *args, **kwargs)  # raises if there is no thread to be had
-        self._pool = pool
-        return future
+        with self._starting:
+            if self._pool is not None:
+                return self._pool.submit(fn, *args, **kwargs)
+            pool = ThreadPoolExecutor(1, initializer=self._begin)
+            try:
+                future = pool.submit(fn, *args, **kwargs)
+            except RuntimeError as error:
+                raise NoThread(text_of(error)) from error
+            self._pool = pool
+            return future
 
     def _begin(self) -> None:
         self._ident = threading.get_ident()

@@ -28,7 +28,18 @@ from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settle
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
 from djqueue.running.attempts import Attempt, attempts_of, told
-from djqueue.running.context import Awaiter, Control, Job, LoopControl, TooLate, acall, call, enter, open_entry
+from djqueue.running.context import (
+    Awaiter,
+    Control,
+    Job,
+    LoopControl,
+    NoThread,
+    TooLate,
+    acall,
+    call,
+    enter,
+    open_entry,
+)
 from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
 from djqueue.running.history import details_of, has_details
@@ -44,10 +55,8 @@ logger = logging.getLogger(__name__)
 DONE = Outcome.DONE
 INTERRUPTED = "interrupted"
 """The reason why a message comes again that something else has ended."""
-NO_THREAD = "can't start new thread"
-"""What Python says when this process can have no further one."""
 MOST_TRIES = 10
-"""Starts after which a message that this process cannot run is failed: it may be the cause itself."""
+"""Starts after which a message that a process could not run, for want of what it needs, comes no more for that."""
 LATE = Verdict(Outcome.RETURNED, "it left its throttle too long ago to begin now")
 BEHIND = Verdict(Outcome.RETURNED, "what was before it in its lane comes again first")
 STRANGER = Verdict(Outcome.RETURNED, "it is no call of the batch command that it was claimed with")
@@ -128,13 +137,9 @@ def _failed(job: Job, error: BaseException) -> Verdict:
         return LATE
     if fault is None and issubclass(kind, job.control.interrupts):
         return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error)
-    if _is_for_want_of_threads(error) and job.entry.attempts < MOST_TRIES:  # others have them all, or it does itself
+    if issubclass(kind, NoThread) and job.entry.attempts < MOST_TRIES:  # others have them all, or it does itself
         return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error, delay=1.0)
     return judged(job.policy, error, job.entry)._replace(seconds=ran, description=job.description)
-
-
-def _is_for_want_of_threads(error: BaseException) -> bool:
-    return type(error) is RuntimeError and text_of(error).startswith(NO_THREAD)
 
 
 def _leave_our_frames_out(error: BaseException) -> None:
@@ -479,7 +484,7 @@ def run_task_inline(queue: BaseQueue, entry: Entry, command: Runnable, policy: P
         note_attempts(queue, entry, policy, control)
         job = Job(queue, entry, envelope, command, policy, control, *envelope.arguments())
         [verdict] = attempt([job], copy_context(), slot)
-        if verdict.outcome is Outcome.INTERRUPTED and verdict.exception is not None:
+        if verdict.exception is not None and issubclass(type(verdict.exception), control.interrupts):
             raise verdict.exception
         if verdict.outcome.effect.again and entry.attempts >= policy.most_attempts:
             verdict = verdict._replace(outcome=Outcome.FAILED)

@@ -235,16 +235,20 @@ def test_it_comes_again_if_there_is_no_thread_for_its_database(queue, no_threads
     assert (len(seen), no_threads) == (1, [])
 
 
-@queue_command(max_attempts=1)
-async def use_another_thread():
-    seen.append(await asyncio.to_thread(threading.current_thread))
+@queue_command(result_ttl=60)
+async def use_a_thread_from_two_others():
+    first, second = await asyncio.gather(*[asyncio.to_thread(lambda: asyncio.run(ask())) for _ in range(2)])
+    seen.append(first is second)
 
 
-def test_it_comes_again_if_there_is_no_thread_for_a_function(queue, no_threads):
-    no_threads.append(1)
-    handle = use_another_thread.using(result_ttl=60)()
-    with serving(threads=1):
-        assert eventually(lambda: handle.status == "done")
+async def ask():
+    return await sync_to_async(threading.current_thread)()
+
+
+def test_functions_in_other_threads_share_its_thread(queue):
+    use_a_thread_from_two_others.enqueue_many([()] * 10)
+    assert exit_code(threads=1, drain=True) == 0
+    assert seen == [True] * 10
 
 
 def test_it_does_not_come_again_for_ever(queue, no_threads, monkeypatch):

@@ -220,10 +220,11 @@ def test_it_runs_though_very_many_files_are_open(consumers):
 def test_it_has_the_environment_with_which_the_consumer_began(consumers):
     """Not what a command has left of it, by which no process could load the settings."""
     spoilt = spoil_environment()
-    consumers.start()
+    consumer = consumers.start()
     consumers.ledger.wait("end", ids={spoilt.id})
     id = put_lost(work)
     consumers.ledger.wait("end", ids={id})
+    assert consumer.pid not in consumers.ledger.pids("start", [id])
 
 
 @ON_ONE

@@ -385,6 +385,10 @@ async def replace_the_task_factory_unseen():
     await asyncio.to_thread(int)
 
 
+async def replace_the_clock_of_the_loop():
+    loop().time = lambda: 0.0
+
+
 def _tried(function, *args):
     with suppress(EventLoopMisused):
         function(*args)
@@ -487,6 +491,7 @@ UNSEEN = {
         leave_another_running_loop_and_exit,
         cancel_the_futures_of_others,
         replace_the_task_factory_unseen,
+        replace_the_clock_of_the_loop,
         leave_another_task_entered,
         cancel_what_the_frames_of_others_hold,
         replace_the_default_executor,

@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
@@ -92,7 +92,7 @@ class SqsQueue(LeasedQueue):
         self._kept: deque[Lease] = deque()
         self._span, self._empty, self._looked = self.lease, False, -inf
         self._sent = 0
-        """How often something was sent, from this process."""
+        """How often something was sent by this object."""
 
     @cached_property
     def failed(self) -> SqsQueue | None:
@@ -203,7 +203,8 @@ class SqsQueue(LeasedQueue):
     def complete(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         """Done: delete them. A message whose lease ran out is deleted too, but not returned."""
         leases = listed(leases)
-        ours = self._messages.settle(leases, self._messages.finish, late=True)
+        with self._filling() if self.is_fifo else nullcontext():  # what was behind it in its group may come now
+            ours = self._messages.settle(leases, self._messages.finish, late=True)
         return self._with_facts(ours, leases, facts)
 
     def touch(self, leases: Leases, lease: float = 60.0) -> list[Lease]:
@@ -225,7 +226,8 @@ class SqsQueue(LeasedQueue):
         if self.failed is None:
             return self.release(leases)
         to = self.failed._messages
-        ours = self._messages.settle(leases, lambda some: self._messages.move(some, to))
+        with self._filling() if self.is_fifo else nullcontext(), self.failed._filling():
+            ours = self._messages.settle(leases, lambda some: self._messages.move(some, to))
         return self._with_facts(ours, leases, facts)
 
     def requeue(self, ids: Iterable[str]) -> int:
@@ -241,7 +243,8 @@ class SqsQueue(LeasedQueue):
             looked += claimed
         fresh = partial(replace, attempts=0, failures=0, lost=0, run_at=0.0, created=self.now())
         chosen = [replace(one, entry=fresh(one.entry)) for one in looked if one.entry.id in wanted]
-        failed_queue.show(lease for lease in looked if lease.entry.id not in wanted)
+        with self.failed._filling():
+            failed_queue.show(lease for lease in looked if lease.entry.id not in wanted)
         with self._filling():
             return len(failed_queue.settle(chosen, lambda some: failed_queue.move(some, self._messages)))
 
