@@ -192,6 +192,20 @@ def test_a_queue_to_which_something_is_sent_meanwhile_is_not_taken_to_be_empty(q
     assert len(claim(queue)) == 1 and not queue._empty
 
 
+def test_what_an_end_sets_free_in_its_group_meanwhile_is_not_passed_over(queue, monkeypatch):
+    queue.put(work(1))
+    held, polls = claim(queue), []
+
+    def nothing(count, lease, seconds):
+        polls.append(seconds)
+        if len(polls) == 2:
+            queue.complete(held)
+        return Received(0, [], inf)
+
+    monkeypatch.setattr(queue._messages, "receive", nothing)
+    assert (queue.claim(1), len(polls), queue._empty) == ([], 2, not queue.is_fifo)
+
+
 def test_an_idle_queue_is_asked_once_a_second(make, faulty_client):
     queue = make(connection=faulty_client)
     queue.claim(1)
