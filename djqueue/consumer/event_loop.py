@@ -70,6 +70,7 @@ class SharedLoop:
         for name, deed in GUARDED.items():
             guards[name] = partial(self._guard, getattr(self.loop, name), deed)
         if isinstance(self.loop, asyncio.BaseEventLoop):  # others have no such method
+            guards["call_soon"] = _call_soon_of(self.loop)
             self._turn = self.loop._run_once  # type: ignore[attr-defined]
             guards |= {"_run_once": self._run_once, "call_at": partial(_call_at, self.loop.call_at)}
         if isinstance(self.loop, asyncio.SelectorEventLoop):
@@ -273,6 +274,21 @@ def _waits_for_nothing(task: Any) -> bool:
 
 def _call_soon(call_soon: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
     return call_soon(*args, context=context_of(None) if context is None else context)
+
+
+def _call_soon_of(loop: Any) -> Callable[..., asyncio.Handle]:
+    """The guarded ``call_soon`` of a loop of asyncio. It does what that does, as each step of a task is a call."""
+    unguarded, add, handle_of = loop.call_soon, loop._ready.append, asyncio.Handle
+
+    def call_soon(callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+        if context is None:
+            context = context_of(None)
+        if loop._debug or loop._closed:
+            return unguarded(callback, *args, context=context)
+        add(handle := handle_of(callback, args, loop, context))
+        return handle
+
+    return call_soon
 
 
 def _create_future(create_future: Callable[..., Any], loop: asyncio.AbstractEventLoop) -> Any:

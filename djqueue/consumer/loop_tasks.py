@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
+from types import FrameType
 from typing import Any, Protocol
 from weakref import finalize
 
@@ -42,11 +43,12 @@ def note_collection(phase: str, info: object) -> None:
 
 def answerable() -> Sequence[Job]:
     """The messages that answer for what is done now: none for a finalizer, which runs in anybody's time."""
-    jobs, frame = jobs_of(), sys._getframe(1)
-    if jobs and threading.get_ident() in _collecting:
+    jobs = jobs_of()
+    if not jobs or (_collecting and threading.get_ident() in _collecting):
         return ()
-    while jobs and frame.f_code is not HANDLE and frame.f_back is not None:
-        if frame.f_code.co_name == "__del__" or frame.f_code is FINALIZE:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and (code := frame.f_code) is not HANDLE:
+        if code.co_name == "__del__" or code is FINALIZE:
             return ()
         frame = frame.f_back
     return jobs
