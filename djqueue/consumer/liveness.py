@@ -31,7 +31,7 @@ class Reporter:
         self.notifier: Notifier | None = None
         """Notifies systemd, if it wants that."""
         self._name = name
-        self._path = path
+        self._path = None if path is None else os.path.abspath(path)  # a command may change the working folder
         self._state = ""
         self._next = 0.0
         self._is_written = self._was_alive = True
@@ -116,7 +116,7 @@ class Reporter:
 
     def _remove_those_of(self, pids: Iterable[int]) -> None:
         """Remove the files of processes but for these, and for what another consumer writes."""
-        folder, name = os.path.split(os.path.abspath(self._path or ""))
+        folder, name = os.path.split(self._path or "")
         kept = {f"{name}.{pid}" for pid in pids}
         for file in os.listdir(folder):
             other = os.path.join(folder, file)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import dropwhile
 from operator import attrgetter
 from traceback import FrameSummary
@@ -134,5 +135,7 @@ def _lines(frames: list[FrameSummary]) -> list[str]:
 
 
 def _line(frame: FrameSummary) -> str:
-    path = os.path.relpath(frame.filename) if frame.filename.startswith(os.getcwd() + os.sep) else frame.filename
+    path = frame.filename
+    with suppress(OSError):  # a command may have removed the working folder
+        path = path.removeprefix(os.getcwd() + os.sep)
     return f"{path}:{frame.lineno} in {frame.name}" + (f": {frame.line}" if frame.line else "")

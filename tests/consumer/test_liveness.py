@@ -110,6 +110,23 @@ class TestFile:
         [problem] = later({"limit": 10.0, "runs": [run]}, 301)
         assert problem.startswith(f"{run['worker']} has run {wait_for_release.name} ({handle.id[-8:]}) for 5m ")
 
+    def test_it_is_written_though_the_working_folder_is_gone(self, queue, path, tmp_path, monkeypatch):
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        wait_for_release()
+        with serving(threads=2, alive=path, stuck_after=300):
+            release.await_waiting(1)
+            told(path, lambda report: "in wait_for_release: release.wait()" in str(report.get("runs")))
+            release.set()
+
+    def test_a_relative_path_means_the_working_folder_of_the_start(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        reporter = Reporter("name", "alive")
+        monkeypatch.chdir("/")
+        reporter.begin()
+        assert (tmp_path / "alive").exists()
+
     def test_what_is_stuck_is_told_with_where_it_is_at_once(self, queue, monkeypatch):
         monkeypatch.setattr(observer, "LONG", 10.0)
         queue.put([Entry(b"", "1")])
