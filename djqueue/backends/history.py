@@ -67,7 +67,7 @@ def most_records() -> int:
 
 
 def bounds_of(given: Mapping[str, Any] | None) -> HistorySettings | None:
-    """A value of QUEUE_HISTORY as Bounds; what it leaves out has its default. Raises TypeError or ValueError."""
+    """What a value of QUEUE_HISTORY says; what it leaves out has its default. Raises TypeError or ValueError."""
     if not given:
         return None
     told = conf.SETTINGS["QUEUE_HISTORY"].default | given

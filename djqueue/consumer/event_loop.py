@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
 from contextvars import Context, copy_context
 from functools import partial
 from numbers import Real
@@ -182,9 +182,7 @@ class SharedLoop:
 
     def _restore(self, loop: Any) -> None:
         """Undo at the end of a turn what a command did to the loop unseen."""
-        if replaced := [name for name in vars(loop).keys() - self._attributes if hasattr(type(loop), name)]:
-            for name in replaced:
-                delattr(loop, name)
+        if put_back_methods(loop, self._attributes):
             self._excuse_all("replaced methods of the event loop")
         self._attributes = set(vars(loop))
         if asyncio._get_running_loop() is not loop:
@@ -265,6 +263,14 @@ class SharedLoop:
         jobs = jobs_of(context)
         task.owner = self._tasks.get(jobs[0]) if jobs else None
         return task
+
+
+def put_back_methods(loop: asyncio.AbstractEventLoop, attributes: Set[str]) -> bool:
+    """Take away what replaces methods of a loop that had these attributes; whether something did."""
+    replaced = [name for name in getattr(loop, "__dict__", {}).keys() - attributes if hasattr(type(loop), name)]
+    for name in replaced:
+        delattr(loop, name)
+    return bool(replaced)
 
 
 def _waits_for_nothing(task: Any) -> bool:

@@ -13,6 +13,7 @@ from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any
 
+from djqueue.consumer.event_loop import put_back_methods
 from djqueue.consumer.loop import NoEventLoop, at_limits, is_for_want
 from djqueue.messages.failures import kind_of
 from djqueue.utils import log_safely
@@ -64,9 +65,7 @@ class ThreadLoop:
         runner, self._runner = self._runner, None
         if runner is None:
             return
-        for name in [*_attributes_of(runner.get_loop())]:
-            if name not in self._attributes and hasattr(type(runner.get_loop()), name):  # a method that was replaced
-                delattr(runner.get_loop(), name)
+        put_back_methods(runner.get_loop(), self._attributes)
         try:
             if runner.get_loop().is_closed():
                 asyncio.set_event_loop(None)

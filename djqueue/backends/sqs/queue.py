@@ -12,7 +12,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
@@ -187,6 +187,10 @@ class SqsQueue(LeasedQueue):
             self._sent += 1
             self._empty = False
 
+    def _freeing(self) -> AbstractContextManager[None]:
+        """While messages end: on a FIFO queue what was behind them in their groups may come then."""
+        return self._filling() if self.is_fifo else nullcontext()
+
     def _take_kept(self, limit: int, lease: float) -> list[Lease]:
         """Messages that a wait has received, held for as long as is asked for now."""
         kept = self._no_longer_kept(limit)
@@ -203,7 +207,7 @@ class SqsQueue(LeasedQueue):
     def complete(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
         """Done: delete them. A message whose lease ran out is deleted too, but not returned."""
         leases = listed(leases)
-        with self._filling() if self.is_fifo else nullcontext():  # what was behind it in its group may come now
+        with self._freeing():
             ours = self._messages.settle(leases, self._messages.finish, late=True)
         return self._with_facts(ours, leases, facts)
 
@@ -226,7 +230,7 @@ class SqsQueue(LeasedQueue):
         if self.failed is None:
             return self.release(leases)
         to = self.failed._messages
-        with self._filling() if self.is_fifo else nullcontext(), self.failed._filling():
+        with self._freeing(), self.failed._filling():
             ours = self._messages.settle(leases, lambda some: self._messages.move(some, to))
         return self._with_facts(ours, leases, facts)
 
