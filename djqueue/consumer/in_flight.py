@@ -41,7 +41,7 @@ class Held:
     worker: Thread | None = None
     """The worker that took it."""
     awaits_place: bool = False
-    """Whether its worker waits until it may run on the event loop: it has not begun then."""
+    """Whether its worker is to wait until it may run on the event loop: it has not begun then."""
     description: str = ""
     """What the command says of its call, once it runs."""
     announced: bool = False

@@ -155,7 +155,7 @@ class Worker(Member):
         self.unit, rest = unit.copy(), unit
         for held in unit:
             held.worker = self
-        if self._pool.coroutines is not None and len(unit) == 1 and is_coroutine(unit[0].lease):
+        if self._pool.coroutines is not None and unit[0].awaits_place:
             return self._start(self._pool.coroutines, unit[0])
         while rest:
             batch, rest = _next_batch(rest)
@@ -229,7 +229,6 @@ class Worker(Member):
 
     def _start(self, coroutines: Coroutines, held: Held) -> bool:
         """Begin a message that runs on the event loop; False if this thread was left behind meanwhile."""
-        held.awaits_place = True
         if reason := coroutines.take_place(self._pool.recall):
             return self._pool.finish_of(self, held, reported(held, Verdict(Outcome.RETURNED, reason)))
         held.began, held.awaits_place = clock(), False
@@ -444,6 +443,8 @@ class Pool:
             # If it is crowded all go to the common inbox, even if a handler is kept.
             crowded = self._undone + len(units) > len(self.workers)
             for unit in units:
+                # Now: a worker that has just taken it has not begun it either.
+                unit[0].awaits_place = self.coroutines is not None and len(unit) == 1 and is_coroutine(unit[0].lease)
                 (self._inbox if crowded else self._affinity.inbox_of(unit, self._inbox)).put(unit)
                 self._handed += 1
             self._release_for_others()

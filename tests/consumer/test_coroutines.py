@@ -16,6 +16,7 @@ from django.utils import translation
 
 from djqueue import Consumer, Retry, current_message, signals
 from djqueue.consumer import loop_tasks
+from djqueue.consumer.pool import Worker
 from djqueue.decorators import queue_command
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.messages.failures import errors_of
@@ -218,6 +219,22 @@ class TestEnds:
             assert consumer.end() == 1
         attempts = sorted(queue.find(handle.id).entry.attempts for handle in handles)
         assert attempts == [0, 0, 1]
+
+    def test_what_a_worker_has_just_taken_goes_back_uncounted(self, queue, monkeypatch):
+        taken, serve = [], Worker._serve
+
+        def serve_late(worker, unit):
+            taken.extend(unit)
+            eventually(lambda: unit[0].verdict)
+            return serve(worker, unit)
+
+        monkeypatch.setattr(Worker, "_serve", serve_late)
+        handle = wait(1)
+        with serving(threads=1, coroutines=1, grace=0.0) as consumer:
+            eventually(lambda: taken)
+            assert consumer.end() == 1
+        assert queue.find(handle.id).entry.attempts == 0
+        assert not seen
 
 
 @MEMORY
