@@ -105,7 +105,7 @@ class Recorder:
             walk.calls += [(self._file_of(one.f_code), one.f_code.co_qualname, "") for one in _stack(frame.f_back)]
             walk.calls = [call for call in walk.calls if call[0]]
         walk.calls.append((file, code.co_qualname, self._caller(frame)))
-        if file == os.path.join("backends", "redis", "connection.py") and code.co_qualname == "Link.run":
+        if file == os.path.join("backends", "redis", "connection.py") and code.co_qualname == "RedisLink.run":
             walk.scripts.append(frame.f_locals["script"])
         if code.co_name in VERBS and file.startswith("backends/") and code.co_name != "claim":
             given = frame.f_locals.get(code.co_varnames[1]) if code.co_argcount > 1 else None

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from djqueue import Result, queues
-from djqueue.backends.redis.connection import Link
+from djqueue.backends.redis.connection import RedisLink
 from djqueue.exceptions import StoreUnreachable
 from djqueue.running.attempts import MOST
 from djqueue.tasks import results
@@ -169,11 +169,13 @@ def test_a_result_is_found_among_many_queues_of_a_database_by_few_statements(bac
 def test_a_result_is_found_among_many_queues_of_a_redis_in_few_round_trips(backend, settings, monkeypatch):
     eleven(backend, settings)
     result = tasks.add.using(queue_name="q7").enqueue(1)
-    asked, run, together = [], Link.run, Link.execute_many
+    asked, run, together = [], RedisLink.run, RedisLink.execute_many
     monkeypatch.setattr(
-        Link, "run", lambda link, script, *given: asked.append(script.name) or run(link, script, *given)
+        RedisLink, "run", lambda link, script, *given: asked.append(script.name) or run(link, script, *given)
     )
-    monkeypatch.setattr(Link, "execute_many", lambda link, given: asked.append(len(given)) or together(link, given))
+    monkeypatch.setattr(
+        RedisLink, "execute_many", lambda link, given: asked.append(len(given)) or together(link, given)
+    )
     assert task_backends["default"].get_result(result.id).status == READY
     assert asked[0] == 44 and len(asked) <= 3, asked
 

@@ -192,7 +192,7 @@ def _reason(error: Exception) -> str:
     return said if said and said in text else text.rstrip(".")
 
 
-class Link:
+class RedisLink:
     """A server: a client of our own, shared by its URL, or one that was given."""
 
     def __init__(self, connection: object):
@@ -394,7 +394,7 @@ def _accepted(client: object) -> object:
 FLOORS = {"valkey": (7, 2), "redis": (6, 2)}
 
 
-def check_server(link: Link) -> list[CheckMessage]:
+def check_server(link: RedisLink) -> list[CheckMessage]:
     """The checks of each server; connects. Skips what a server does not reveal, as managed servers may not."""
     try:
         servers = link.servers()
@@ -403,7 +403,7 @@ def check_server(link: Link) -> list[CheckMessage]:
     return [message for where, client in servers for message in _check(link, where, client)]
 
 
-def _check(link: Link, where: str, client: Any) -> list[CheckMessage]:
+def _check(link: RedisLink, where: str, client: Any) -> list[CheckMessage]:
     try:
         info = client.info()
     except (ConnectionError, TimeoutError) as error:
@@ -435,7 +435,7 @@ def _check_safety(where: str, info: dict, client: Any) -> Iterator[CheckMessage]
         yield Warning(f"{where} keeps nothing on disk.", hint=hint, id="djqueue.W101")
 
 
-def _check_role(link: Link, where: str, info: dict) -> Iterator[CheckMessage]:
+def _check_role(link: RedisLink, where: str, info: dict) -> Iterator[CheckMessage]:
     if info.get("cluster_enabled") and not link.is_cluster:
         yield Error(f"{where} is a node of a cluster.", hint=MEND_CLUSTER, id="djqueue.E105")
     if info.get("role") == "slave":

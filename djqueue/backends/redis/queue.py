@@ -39,7 +39,7 @@ from djqueue.backends.entries import (
 from djqueue.backends.guards import Guard, Span, remembering
 from djqueue.backends.history import HistoryRow, most_records
 from djqueue.backends.redis import protocol
-from djqueue.backends.redis.connection import Link, RedisKeyOfWrongType, check_server, connections
+from djqueue.backends.redis.connection import RedisKeyOfWrongType, RedisLink, check_server, connections
 from djqueue.backends.redis.history import Newest
 from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
@@ -99,7 +99,7 @@ class RedisQueue(LeasedQueue):
         super().__init__(name, connection)
         if not isinstance(prefix, str):
             raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")
-        self.prefix, self._link, self._keys = prefix, Link(connection), Keys(prefix, name)
+        self.prefix, self._link, self._keys = prefix, RedisLink(connection), Keys(prefix, name)
         self.store = self._own_store = RedisStore(name, connection, prefix)
         self._unanswered, self._swept = Unanswered(), ("env", b"0")
         self._recounted: bytes | str = "0"

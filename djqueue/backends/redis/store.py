@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
-from djqueue.backends.redis.connection import Link
+from djqueue.backends.redis.connection import RedisLink
 from djqueue.backends.redis.protocol import AT_ONCE, milliseconds, portions, slices, until
 from djqueue.backends.redis.scripts import script
 from djqueue.backends.stores import RESULTS, Change, Grant, keys_of
@@ -62,7 +62,7 @@ class RedisStore(BaseStore):
 
     def __init__(self, name: str, connection: object = None, prefix: str = "djqueue"):
         self._prefix = prefix
-        self._keys, self._link = Keys(prefix, name), Link(connection)
+        self._keys, self._link = Keys(prefix, name), RedisLink(connection)
 
     @cached_property
     def shared(self) -> RedisStore:

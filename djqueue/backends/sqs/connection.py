@@ -248,7 +248,7 @@ class SqsUnreachable(StoreUnreachable, BotoCoreError):
         BotoCoreError.__init__(self, text=text)
 
 
-class Link:
+class SqsLink:
     """One queue at SQS, with the client that reaches it."""
 
     def __init__(self, connection: object, name: str, fifo: bool, create: bool):
@@ -370,7 +370,7 @@ def is_hidden(error: Exception) -> bool:
 # ---- What can be wrong with a queue at SQS
 
 
-def check_link(link: Link) -> list[CheckMessage]:
+def check_link(link: SqsLink) -> list[CheckMessage]:
     """The checks of a queue at SQS; connects. Skips what SQS does not show."""
     try:
         found = link.attributes("RedrivePolicy", "MessageRetentionPeriod")

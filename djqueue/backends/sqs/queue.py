@@ -26,7 +26,7 @@ from djqueue.backends.guards import Guard
 from djqueue.backends.sqs.connection import (
     AT_ONCE,
     ClientError,
-    Link,
+    SqsLink,
     check_link,
     check_options,
     check_store,
@@ -85,7 +85,7 @@ class SqsQueue(LeasedQueue):
         self._options = {"prefix": prefix, "suffix": suffix, "fifo": fifo, "create": create}
         check_options(prefix, suffix, create)
         self.is_fifo = is_fifo(name, fifo)
-        self._link = Link(connection, sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
+        self._link = SqsLink(connection, sqs_name(name, prefix, suffix, self.is_fifo), self.is_fifo, create)
         self._messages = Messages(self, self._link, self.is_fifo)
         if self.is_fifo:
             self.features = self.features | {"shards"}
