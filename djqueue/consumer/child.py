@@ -1,6 +1,7 @@
-"""The process of its own in which one message is run: ``python -m djqueue.consumer.child FD``.
+"""The process of its own in which one message is run: ``python -m djqueue.consumer.child FD PARENT``.
 
 Its standard input has what it is to run, and then the permission to begin; it answers in frames, on the descriptor FD.
+It ends when the process PARENT has ended.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import logging.handlers
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
@@ -28,6 +30,7 @@ from djqueue.policies.policy import Policy
 from djqueue.utils import clock, handle_signals
 
 STDIN = 0
+CHECKED = 1.0  # seconds between two checks whether the parent is there
 
 
 class FrameWriter(logging.handlers.QueueHandler):
@@ -128,9 +131,17 @@ def _next_input() -> bytes:
 def _read(size: int) -> bytes:
     """That many bytes, fewer if no more come. Without a buffer, which a thread would hold at the end of the process."""
     found = b""
-    while len(found) < size and (more := os.read(STDIN, size - len(found))):
+    while len(found) < size and _comes() and (more := os.read(STDIN, size - len(found))):
         found += more
     return found
+
+
+def _comes() -> bool:
+    """Wait for input; whether the parent is there. A process that it has forked may keep its end of the pipe open."""
+    while not select.select([STDIN], [], [], CHECKED)[0]:
+        if os.getppid() != int(sys.argv[2]):
+            return False
+    return True
 
 
 def _end_with_parent() -> None:

@@ -299,7 +299,7 @@ def how_it_ended(code: int) -> str:
 
 def _start(into: int, environment: Mapping[str, str]) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-m", "djqueue.consumer.child", str(into)],
+        [sys.executable, "-m", "djqueue.consumer.child", str(into), str(os.getpid())],
         stdin=subprocess.PIPE,
         pass_fds=[into],
         env=environment,

@@ -15,6 +15,7 @@ from tests.faults.commands import (
     die_by_abort,
     fail,
     hold,
+    leave_a_child,
     never_end,
     open_files,
     return_pid,
@@ -130,6 +131,18 @@ def test_it_dies_with_its_consumer_which_counts_as_one_more_lost_start(consumers
     until(lambda: not is_running(start.pid))
     until(lambda: queues["default"].reap().count)
     assert queues["default"].find(id).entry.lost == 3
+
+
+@ON_ONE
+def test_it_dies_with_its_consumer_though_a_process_that_was_forked_there_lives(consumers, release_file):
+    id = put_lost(hold, str(release_file))
+    consumer = consumers.start("-t", 2)
+    [start] = consumers.ledger.wait("start", ids={id})
+    [left] = consumers.ledger.wait("start", ids={leave_a_child(str(release_file)).id})
+    consumer.kill9()
+    until(lambda: not is_running(start.pid))
+    assert is_running(left.pid)
+    release_file.touch()
 
 
 @ON_EACH
