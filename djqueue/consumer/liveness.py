@@ -35,8 +35,10 @@ class Reporter:
         self._state = ""
         self._next = 0.0
         self._is_written = self._was_alive = True
-        self._has_processes = False
-        """Whether it is the supervisor's, whose processes write files of their own beside."""
+        self._listed: set[int] | None = None
+        """Of a supervisor: the processes in its last report, which write files of their own next to it."""
+        self.leaves_file = False
+        """Whether the file stays at the end: a supervisor removes it, once it knows that the process is gone."""
 
     def begin(self) -> None:
         """Report the start. Raises ValueError if the file cannot be written."""
@@ -67,9 +69,9 @@ class Reporter:
     def end(self) -> None:
         """Remove the file, and those of its processes: none is alive."""
         self._state = ""
-        if self._path is not None:
+        if self._path is not None and not self.leaves_file:
             with suppress(OSError):
-                if self._has_processes:
+                if self._listed is not None:
                     self._remove_those_of(())
                 os.remove(self._path)
 
@@ -84,9 +86,9 @@ class Reporter:
         self._notify(report, found, was)
         if self._path is not None:
             _write(self._path, report)
-            self._has_processes = "processes" in report
-            if self._has_processes:
-                self._remove_those_of([process["pid"] for process in report["processes"]])
+            if "processes" in report:
+                before, self._listed = self._listed or set(), {process["pid"] for process in report["processes"]}
+                self._remove_those_of(before | self._listed)  # some may just read the report before this one
 
     @property
     def _pause(self) -> float:

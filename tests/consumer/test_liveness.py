@@ -352,3 +352,24 @@ class TestProcesses:
         assert consumer.wait() == 0, consumer.output
         manager.hear_of("STOPPING=1")
         assert os.listdir(os.path.dirname(path)) == []
+
+    @pytest.mark.backends("redis")
+    def test_a_process_that_is_replaced_is_not_missed(self, site, path):
+        """Between its end and the next report of its supervisor, which lists it."""
+        consumer = site.consumer("--processes", 2, "-t", 1, "--alive", path)
+        until(lambda: health.look(path, ready=True)[1] == [])
+        pid, missed = health.read(path)["processes"][0]["pid"], []
+
+        def is_replaced():
+            report = health.read(path)
+            serving = [one for one in report["processes"] if one["state"] == "serving"]
+            long_ago = [one | {"began": one["began"] - 100} for one in serving]
+            missed.extend(health.problems(report | {"processes": long_ago}, path))
+            return len(serving) == 2 and pid not in [one["pid"] for one in serving]
+
+        os.kill(pid, signal.SIGTERM)
+        until(is_replaced)
+        assert missed == []
+        consumer.term()
+        assert consumer.wait() == 0, consumer.output
+        assert os.listdir(os.path.dirname(path)) == []

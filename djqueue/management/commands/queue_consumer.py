@@ -200,7 +200,7 @@ class Command(OperatorCommand):
         """Serve as one of the processes of a supervisor, with a liveness file of its own."""
         alive = options["alive"] and f"{options['alive']}.{os.getpid()}"
         consumer = self._consumer({**options, "alive": alive})
-        consumer.has_duties = assignment.has_duties
+        consumer.has_duties, consumer.reporter.leaves_file = assignment.has_duties, True
         name_process(assignment.number, consumer.name)
         link = SupervisorLink(
             consumer,
