@@ -194,17 +194,22 @@ class BackgroundStreamHandler(logging.StreamHandler):
         return [lines]
 
     def _write_batch(self, lines: list[str]) -> None:
-        """Write lines; those that cannot be encoded are reported one by one."""
+        """Write lines; if one of them cannot be encoded, each alone."""
         try:
             self._put_out(lines)
         except UnicodeEncodeError:  # nothing was written
-            if len(lines) == 1:
-                self._report(lines[0])
-            else:
-                for line in lines:
-                    self._write_batch([line])
+            for line in lines:
+                self._write_escaped(line)
         except Exception:
             self._report("\n".join(lines))
+
+    def _write_escaped(self, line: str) -> None:
+        """Write a line with escapes for what the stream cannot encode, as Python does on its standard error."""
+        encoding = getattr(self.stream, "encoding", None) or "ascii"
+        try:
+            self._put_out([line.encode(encoding, "backslashreplace").decode(encoding)])
+        except Exception:
+            self._report(line)
 
     def _put_out(self, lines: list[str]) -> None:
         """Write lines past the buffer of the stream, if it is a file.

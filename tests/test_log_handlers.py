@@ -382,16 +382,18 @@ class TestWriter:
 
 
 class TestTroubles:
-    def test_what_the_output_cannot_encode_is_shown_and_the_rest_is_written(self, make_handler, tmp_path, capsys):
-        with open(tmp_path / "log", "w", encoding="ascii") as stream:
+    @pytest.mark.parametrize(
+        ("encoding", "text", "written"), [("ascii", "zwölf", r"zw\xf6lf"), ("utf-8", "a\udc80b", r"a\udc80b")]
+    )
+    def test_what_the_output_cannot_encode_is_escaped(self, make_handler, tmp_path, capsys, encoding, text, written):
+        with open(tmp_path / "log", "w", encoding=encoding) as stream:
             handler = make_handler(stream)
             with held(handler):
-                for text in ("one", "zwölf", "three"):
-                    handler.emit(record(text))
+                for one in ("one", text, "three"):
+                    handler.emit(record(one))
             handler.flush()
-        assert (tmp_path / "log").read_text() == "one\nthree\n"
-        shown = capsys.readouterr().err
-        assert "--- Logging error ---" in shown and "zwölf" in shown
+        assert (tmp_path / "log").read_text() == f"one\n{written}\nthree\n"
+        assert not capsys.readouterr().err
 
     def test_an_output_that_is_gone_is_shown_and_raises_nothing(self, make_handler, capsys):
         with pipe() as (stream, other):
