@@ -15,6 +15,7 @@ import select
 import signal
 import sys
 import threading
+import time
 import traceback
 from dataclasses import replace
 from math import inf
@@ -60,21 +61,65 @@ class FrameWriter(logging.handlers.QueueHandler):
             self._frames.flush()
 
 
+class Parent:
+    """The process that has started this one, and writes to its standard input."""
+
+    def __init__(self, pid: int):
+        self._pid = pid
+
+    @property
+    def is_there(self) -> bool:
+        return os.getppid() == self._pid
+
+    def next_word(self) -> bytes:
+        """The next word that it writes; empty once it is gone."""
+        [size] = LENGTH.unpack(self._read(LENGTH.size).ljust(LENGTH.size, b"\0"))
+        return self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        """That many bytes, fewer if no more come. Without a buffer, which a thread would hold at the end."""
+        found = b""
+        while len(found) < size and self._writes() and (more := os.read(STDIN, size - len(found))):
+            found += more
+        return found
+
+    def _writes(self) -> bool:
+        """Wait for input; False once it is gone: a process that it has forked may keep the pipe open."""
+        while not select.select([STDIN], [], [], CHECKED)[0]:
+            if not self.is_there:
+                return False
+        return True
+
+    def watch(self) -> None:
+        """End this process once it is gone: at once by the end of the input, soon whatever keeps that open."""
+        for duty in (self._await_end_of_input, self._await_end):
+            threading.Thread(target=duty, name="djqueue-parent", daemon=True).start()
+
+    def _await_end_of_input(self) -> None:
+        os.read(STDIN, 1)  # one call, which what a command does to the descriptor later cannot reach
+        os._exit(1)
+
+    def _await_end(self) -> None:
+        while self.is_there:
+            time.sleep(CHECKED)
+        os._exit(1)
+
+
 def main() -> None:
-    descriptor = int(sys.argv[1])
+    descriptor, pid = map(int, sys.argv[1:])
     os.set_inheritable(descriptor, False)
-    writer = FrameWriter(os.fdopen(descriptor, "wb"))
-    if not (text := _next_input()):
+    writer, parent = FrameWriter(os.fdopen(descriptor, "wb")), Parent(pid)
+    if not (text := parent.next_word()):
         return
     given: ChildInput = pickle.loads(text)  # from our own parent, and no store
     django.setup()
     root = logging.getLogger("djqueue")  # its records are logged by the parent, which knows where to
     root.setLevel(given.level)
     root.handlers[:], root.propagate = [writer], False
-    _run(given, writer)
+    _run(given, writer, parent)
 
 
-def _run(given: ChildInput, writer: FrameWriter) -> None:
+def _run(given: ChildInput, writer: FrameWriter, parent: Parent) -> None:
     """Run the message; its function begins once the parent permits it. If the parent is gone, this process ends."""
     from djqueue.discovery import autodiscover
     from djqueue.running.context import Control
@@ -88,7 +133,7 @@ def _run(given: ChildInput, writer: FrameWriter) -> None:
         owner = given.owner
 
         def begin(self, policy: Policy) -> None:
-            self.begins_by = _await_permission(writer)
+            self.begins_by = _await_permission(writer, parent)
             self.throttled = self.begins_by < inf
 
         @property
@@ -108,45 +153,18 @@ def _run(given: ChildInput, writer: FrameWriter) -> None:
     writer.tell(_output_of(execute(queue, given.lease, control=control)))
 
 
-def _await_permission(writer: FrameWriter) -> float:
+def _await_permission(writer: FrameWriter, parent: Parent) -> float:
     """Wait until the function may be called; until when it may."""
     try:
         writer.tell(BEGINS)
-        word = _next_input()
+        word = parent.next_word()
     except BrokenPipeError:
         word = b""
     if len(word) != PERMISSION.size:  # the parent is gone
         os._exit(1)
-    threading.Thread(target=_end_with_parent, name="djqueue-parent", daemon=True).start()
+    parent.watch()
     [begins_by] = PERMISSION.unpack(word)
     return begins_by
-
-
-def _next_input() -> bytes:
-    """The next word from the parent; empty once the parent is gone."""
-    [size] = LENGTH.unpack(_read(LENGTH.size).ljust(LENGTH.size, b"\0"))
-    return _read(size)
-
-
-def _read(size: int) -> bytes:
-    """That many bytes, fewer if no more come. Without a buffer, which a thread would hold at the end of the process."""
-    found = b""
-    while len(found) < size and _comes() and (more := os.read(STDIN, size - len(found))):
-        found += more
-    return found
-
-
-def _comes() -> bool:
-    """Wait for input; whether the parent is there. A process that it has forked may keep its end of the pipe open."""
-    while not select.select([STDIN], [], [], CHECKED)[0]:
-        if os.getppid() != int(sys.argv[2]):
-            return False
-    return True
-
-
-def _end_with_parent() -> None:
-    _read(1)
-    os._exit(1)
 
 
 def _output_of(verdict: Verdict) -> ChildOutput:

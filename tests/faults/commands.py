@@ -14,6 +14,7 @@ from pathlib import Path
 from django.db import transaction
 
 from djqueue import current_message, queue_command
+from djqueue.consumer.child import CHECKED
 from tests.app.models import Thing
 from tests.faults.ledger import record
 
@@ -139,6 +140,18 @@ def leave_a_child(path):
         record("start")
         await_file(path)
         os._exit(0)
+
+
+@queue_command
+@recorded
+def hold_as_another_program(path):
+    """As code that makes a daemon of its process, or runs a program of another name in it."""
+    sys.argv[1:] = ["0", "1"]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    time.sleep(2 * CHECKED)
+    record("remain")
+    await_file(path)
 
 
 def _touch_database(alias):

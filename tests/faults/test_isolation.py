@@ -15,6 +15,7 @@ from tests.faults.commands import (
     die_by_abort,
     fail,
     hold,
+    hold_as_another_program,
     leave_a_child,
     never_end,
     open_files,
@@ -143,6 +144,18 @@ def test_it_dies_with_its_consumer_though_a_process_that_was_forked_there_lives(
     until(lambda: not is_running(start.pid))
     assert is_running(left.pid)
     release_file.touch()
+
+
+@ON_ONE
+def test_what_it_does_to_arguments_and_descriptors_ends_it_neither_sooner_nor_later(consumers, tmp_path):
+    first, second = ids = [put_lost(hold_as_another_program, str(tmp_path / name)) for name in ("1", "2")]
+    consumer = consumers.start("-t", 2)
+    [_, (other,)] = [consumers.ledger.wait("remain", ids={id}) for id in ids]
+    (tmp_path / "1").touch()
+    consumers.ledger.wait("end", ids={first})
+    consumer.kill9()
+    until(lambda: not is_running(other.pid))
+    assert consumers.ledger.of("end", {second}) == []
 
 
 @ON_EACH
