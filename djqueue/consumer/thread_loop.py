@@ -65,7 +65,7 @@ class ThreadLoop:
         runner, self._runner = self._runner, None
         if runner is None:
             return
-        put_back_methods(runner.get_loop(), self._attributes)
+        put_back_methods(runner.get_loop(), self._attributes | {"close"})  # by which libraries know of its end
         try:
             if runner.get_loop().is_closed():
                 asyncio.set_event_loop(None)

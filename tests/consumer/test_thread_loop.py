@@ -196,6 +196,21 @@ def test_the_loop_goes_on_if_nothing_is_left_on_it(queue, monkeypatch):
 
 
 @queue_command(max_attempts=1)
+async def wrap_the_close_of_the_loop():
+    """As channels_redis does, whose connections are closed by it."""
+    loop = asyncio.get_running_loop()
+    close = loop.close
+    loop.close = lambda: (seen.append("flushed"), close())
+
+
+@pytest.mark.parametrize("options", [{}, {"coroutines": 5}], ids=["threads", "coroutines"])
+def test_what_is_to_happen_as_the_loop_is_closed_does(queue, options):
+    wrap_the_close_of_the_loop()
+    assert exit_code(threads=1, drain=True, **options) == 0
+    assert seen == ["flushed"]
+
+
+@queue_command(max_attempts=1)
 async def use_a_thread():
     seen.append(await sync_to_async(threading.current_thread)())
 
