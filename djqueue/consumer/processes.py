@@ -617,6 +617,7 @@ class SupervisorLink(Loop):
             text = b""
         if not text:
             say(logging.WARNING, "The supervisor of this process is gone")
+            self._consumer.reporter.leaves_file = False
             self.stop()
             return self.stop_consumer()
         *words, self._rest = (self._rest + text).split(b"\n")

@@ -373,3 +373,11 @@ class TestProcesses:
         consumer.term()
         assert consumer.wait() == 0, consumer.output
         assert os.listdir(os.path.dirname(path)) == []
+
+    @pytest.mark.backends("redis")
+    def test_processes_whose_supervisor_was_killed_leave_no_file(self, site, path):
+        consumer = site.consumer("--processes", 2, "-t", 1, "--alive", path)
+        until(lambda: health.look(path, ready=True)[1] == [])
+        assert len(os.listdir(os.path.dirname(path))) == 3
+        consumer.kill9()
+        until(lambda: os.listdir(os.path.dirname(path)) == [os.path.basename(path)])
