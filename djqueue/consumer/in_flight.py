@@ -132,6 +132,11 @@ class Held:
                 self.lease = replace(self.lease, until=until)
                 self.touched, self.span = now, span
 
+    def settle(self, before: Lease) -> None:
+        """Note that our verdict on it has arrived, unless its entry was claimed again since."""
+        with _changing:
+            self.settled = self.settled or self.lease.token == before.token
+
     def lose(self, before: Lease) -> bool:
         """Note that its lease is lost, unless its entry was claimed again since; whether it is lost."""
         with _changing:

@@ -83,7 +83,7 @@ class Heartbeat(Loop):
             if proof_of(before) in until:
                 held.extend(before, until[proof_of(before)], now, lease)  # a repeated verb is judged by that
             elif held.verdict is not None and not held.lapsed(clock()):
-                held.settled = True  # by our own verdict: no other process could have settled it
+                held.settle(before)  # by our own verdict: no other process could have settled it
             elif held.lose(before):
                 if held.verdict is None:  # otherwise it is being settled, or just was
                     text, entry = "The lease of message %s is lost", held.lease.entry

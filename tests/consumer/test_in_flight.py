@@ -36,7 +36,8 @@ def test_what_was_claimed_again_meanwhile_is_not_lost(queue, monkeypatch):
     assert (held.lost, held.lease.token == former.token) == (False, False)
     assert not held.lose(former)
     held.change(former, until=0.0)
-    assert (held.lost, held.lease.until > 0) == (False, True)
+    held.settle(former)
+    assert (held.lost, held.settled, held.lease.until > 0) == (False, False, True)
 
 
 def test_what_two_threads_change_of_a_lease_are_both_kept(queue):
