@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Sequence, Set
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from numbers import Real
@@ -77,8 +77,8 @@ class SharedLoop:
             guards |= Descriptors(self).guards
         for name, guard in guards.items():
             setattr(self.loop, name, guard)
-        self._attributes: set[str] = set()
-        """The names of those that the loop has when it begins: a method that is replaced is one more."""
+        if isinstance(self.loop, asyncio.BaseEventLoop):
+            self.loop.__class__ = _protected(type(self.loop), self._refuse_change)
         _loops.add(self)
         if note_collection not in gc.callbacks:
             gc.callbacks.append(note_collection)
@@ -87,7 +87,6 @@ class SharedLoop:
         """Run until :meth:`end`, whatever commands raise into the loop. Raises what comes of no command, and again."""
         asyncio.set_event_loop(self.loop)
         self._executor = getattr(self.loop, "_default_executor", None)
-        self._attributes = set(getattr(self.loop, "__dict__", ()))
         self._thread, self._serves = threading.get_ident(), True
         try:
             while not self._ending:
@@ -171,8 +170,7 @@ class SharedLoop:
         finally:
             loop: Any = self.loop
             if not (
-                len(loop.__dict__) == len(self._attributes)
-                and loop._task_factory is self._factory
+                loop._task_factory is self._factory
                 and loop._default_executor is self._executor
                 and not loop._executor_shutdown_called
                 and asyncio.current_task(loop) is None
@@ -182,9 +180,6 @@ class SharedLoop:
 
     def _restore(self, loop: Any) -> None:
         """Undo at the end of a turn what a command did to the loop unseen."""
-        if put_back_methods(loop, self._attributes):
-            self._excuse_all("replaced methods of the event loop")
-        self._attributes = set(vars(loop))
         if asyncio._get_running_loop() is not loop:
             asyncio._set_running_loop(loop)
             self._excuse_all("had another event loop run in this thread")
@@ -241,6 +236,10 @@ class SharedLoop:
             raise self.refuse(jobs, deed)
         return method(*args, **kwargs)
 
+    def _refuse_change(self, name: str) -> None:
+        if self._serves:
+            raise self.refuse(answerable(), f"it replaced {plain(name)}() of the consumer's event loop")
+
     def _set_exception_handler(self, handler: Callable[..., Any] | None) -> None:
         """It is everybody's, so the message that set it answers for what it raises."""
         context = copy_context() if answerable() else Context()
@@ -265,12 +264,23 @@ class SharedLoop:
         return task
 
 
-def put_back_methods(loop: asyncio.AbstractEventLoop, attributes: Set[str]) -> bool:
-    """Take away what replaces methods of a loop that had these attributes; whether something did."""
-    replaced = [name for name in getattr(loop, "__dict__", {}).keys() - attributes if hasattr(type(loop), name)]
-    for name in replaced:
-        delattr(loop, name)
-    return bool(replaced)
+def _protected(kind: type, refuse: Callable[[str], None]) -> type:
+    """A class of event loops whose methods cannot be replaced, but for the one by which libraries know of its end."""
+    methods = {name for name in dir(kind) if callable(getattr(kind, name))} - {"close"}
+
+    class Loop(kind):  # type: ignore[misc]
+        def __setattr__(self, name: str, value: object) -> None:
+            if name in methods:
+                refuse(name)
+            super().__setattr__(name, value)
+
+        def __delattr__(self, name: str) -> None:
+            if name in methods:
+                refuse(name)
+            super().__delattr__(name)
+
+    Loop.__name__ = kind.__name__
+    return Loop
 
 
 def _waits_for_nothing(task: Any) -> bool:

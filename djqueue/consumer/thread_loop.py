@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Set
 from contextvars import Context, copy_context
 from types import CoroutineType
 from typing import Any
 
-from djqueue.consumer.event_loop import put_back_methods
 from djqueue.consumer.loop import NoEventLoop, at_limits, is_for_want
 from djqueue.messages.failures import kind_of
 from djqueue.utils import log_safely
@@ -65,7 +64,7 @@ class ThreadLoop:
         runner, self._runner = self._runner, None
         if runner is None:
             return
-        put_back_methods(runner.get_loop(), self._attributes | {"close"})  # by which libraries know of its end
+        _put_back_methods(runner.get_loop(), self._attributes | {"close"})  # by which libraries know of its end
         try:
             if runner.get_loop().is_closed():
                 asyncio.set_event_loop(None)
@@ -105,6 +104,13 @@ def _close_unbegun(coroutine: Coroutine) -> None:
 
 def _attributes_of(loop: asyncio.AbstractEventLoop) -> Collection[str]:
     return getattr(loop, "__dict__", ())
+
+
+def _put_back_methods(loop: asyncio.AbstractEventLoop, attributes: Set[str]) -> None:
+    """Take away what replaces methods of a loop that had these attributes."""
+    replaced = [name for name in getattr(loop, "__dict__", {}).keys() - attributes if hasattr(type(loop), name)]
+    for name in replaced:
+        delattr(loop, name)
 
 
 def _has_more(loop: Any) -> bool:

@@ -385,8 +385,25 @@ async def replace_the_task_factory_unseen():
     await asyncio.to_thread(int)
 
 
+@misdeed("EventLoopMisused", "replaced time()")
 async def replace_the_clock_of_the_loop():
     loop().time = lambda: 0.0
+
+
+@misdeed("EventLoopMisused", "replaced call_soon()")
+async def replace_a_guarded_method_of_the_loop():
+    with suppress(EventLoopMisused):
+        loop().call_soon = lambda *args, **named: None
+
+
+@misdeed("EventLoopMisused", "replaced call_soon()")
+async def take_the_guard_of_a_method_away():
+    del loop().call_soon
+
+
+@misdeed("EventLoopMisused", "replaced __class__()")
+async def give_the_loop_another_class():
+    loop().__class__ = asyncio.SelectorEventLoop
 
 
 def _tried(function, *args):
@@ -491,7 +508,6 @@ UNSEEN = {
         leave_another_running_loop_and_exit,
         cancel_the_futures_of_others,
         replace_the_task_factory_unseen,
-        replace_the_clock_of_the_loop,
         leave_another_task_entered,
         cancel_what_the_frames_of_others_hold,
         replace_the_default_executor,
