@@ -316,22 +316,27 @@ class ProcessSlot:
         for process in self.roles.values():
             still = process.silence if process.ready else process.stopped
             if still >= process.limit:
-                text = "Process %d (pid %d) has stood still for %.0f s and is killed: %s"
-                say(logging.ERROR, text, self.number, process.pid, still, STATES.get(process.state(), HANGS))
-                self._kill(process, now)
+                why = STATES.get(process.state(), HANGS)
+                pause = self._kill(process, now)
+                then = f"; another starts in {pause:g} s" if pause else ""
+                text = "Process %d (pid %d) has stood still for %.0f s and is killed: %s%s"
+                say(logging.ERROR, text, self.number, process.pid, still, why, then)
 
-    def _kill(self, process: Process, now: float) -> None:
-        """Kill a process, and free its slot at once."""
+    def _kill(self, process: Process, now: float) -> float:
+        """Kill a process, and free its slot at once; the seconds until another may start in it.
+
+        None, if it has served: to stand still takes longer than such a pause is meant to last.
+        """
         process.kill()
+        pause = 0.0
         if process is self.retiring:
             self.retiring = None
         elif process is self.starting:
-            self.starting = None
-            self._put_off(now)
+            self.starting, pause = None, self._put_off(now)
         else:
             self.serving = None
-            self._put_off(now, now - self._since)
         self.killed.append(process)
+        return pause
 
     def follow(self, process: Process, code: int, now: float) -> None:
         """Decide what follows the end of a process. One that was replaced has a successor."""

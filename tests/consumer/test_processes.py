@@ -12,7 +12,7 @@ import pytest
 
 from djqueue.consumer import CUT_OFF, STORE_UNREACHABLE, STUCK, processes
 from djqueue.consumer.counters import Totals
-from djqueue.consumer.liveness import SILENCE
+from djqueue.consumer.liveness import SILENCE, Reporter
 from djqueue.consumer.operators import ConsumerState
 from djqueue.consumer.processes import (
     HUSH,
@@ -341,17 +341,25 @@ class TestStandingStill:
             fleet.tick(LOOK)
         assert (one.received, fleet.numbers()) == ([], [1, 2])
 
-    def test_those_that_stand_still_again_and_again_are_started_less_and_less_often(self):
+    def test_those_that_stand_still_again_and_again_are_replaced_at_once_each_time(self):
         fleet = Fleet(1)
-        for count in (2, 3):
+        for count in range(2, 7):
             fleet.stand_still(*fleet.ready(fleet.started[-1])[-1:], SILENCE)
-            fleet.tick(1.0)
             assert len(fleet.started) == count
-        fleet.stand_still(*fleet.ready(fleet.started[-1])[-1:], SILENCE)
-        fleet.tick(1.0)
-        assert len(fleet.started) == 3
-        fleet.tick(1.0)
-        assert len(fleet.started) == 4
+
+    def test_those_that_are_stopped_as_they_start_are_started_less_and_less_often(self, djqueue_log):
+        fleet = Fleet(1)
+        fleet.tick()
+        for pause in (0, 1, 2, 4):
+            count, one = len(fleet.started), fleet.started[-1]
+            one.letter = "T"
+            fleet.stand_still(one, one.limit)
+            said = f"is killed: stopped by a signal; another starts in {pause} s"
+            assert (said in djqueue_log.text) == (pause > 0)
+            fleet.tick(max(0, pause - LOOK))
+            assert len(fleet.started) == count + (pause == 0)
+            fleet.tick(LOOK)
+            assert len(fleet.started) == count + 1
 
     def test_a_supervisor_that_stood_still_itself_blames_nobody(self):
         fleet = Fleet()
@@ -589,7 +597,7 @@ class TestStops:
 class FakeConsumer:
     def __init__(self):
         self.calls, self.ran, self.state = [], 0, ConsumerState()
-        self.has_duties, self.moved = False, None
+        self.has_duties, self.moved, self.reporter = False, None, Reporter("fake")
 
     def totals(self):
         return Totals({}, {"threads": 4})
