@@ -240,7 +240,10 @@ class Coroutines(Member):
         self._busy = self._shared.runs_now()
         if asked is None:
             self._asked, self._is_told = now, False
-            self.loop.call_soon_threadsafe(self._answer)
+            try:
+                self.loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:  # the loop is closed
+                self._asked = None
         elif now - asked > BLOCKED:
             self._blamed = self._busy
             if not self._is_told:

@@ -66,3 +66,11 @@ def test_a_loop_that_answers_while_it_is_asked_is_not_blocked(monkeypatch):
     assert (coroutines._asked, coroutines.is_stuck) == (None, False)
     coroutines.loop.call_soon(coroutines.stop)
     coroutines.run()
+
+
+def test_a_loop_that_has_ended_is_not_blocked():
+    coroutines = Coroutines(1, 1, lambda held, verdict: None)
+    coroutines.loop.call_soon(coroutines.stop)
+    coroutines.run()
+    coroutines.look()
+    assert not coroutines.is_blocked
