@@ -268,7 +268,7 @@ def _protected(kind: type, refuse: Callable[[str], None]) -> type:
     """A class of event loops whose methods cannot be replaced, but for the one by which libraries know of its end."""
     methods = {name for name in dir(kind) if callable(getattr(kind, name))} - {"close"}
 
-    class Loop(kind):  # type: ignore[misc]
+    class Protected(kind):  # type: ignore[misc]
         def __setattr__(self, name: str, value: object) -> None:
             if name in methods:
                 refuse(name)
@@ -279,8 +279,8 @@ def _protected(kind: type, refuse: Callable[[str], None]) -> type:
                 refuse(name)
             super().__delattr__(name)
 
-    Loop.__name__ = kind.__name__
-    return Loop
+    Protected.__name__ = kind.__name__
+    return Protected
 
 
 def _waits_for_nothing(task: Any) -> bool:

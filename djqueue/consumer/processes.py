@@ -325,7 +325,7 @@ class ProcessSlot:
     def _kill(self, process: Process, now: float) -> float:
         """Kill a process, and free its slot at once; the seconds until another may start in it.
 
-        None, if it has served: to stand still takes longer than such a pause is meant to last.
+        0 if it has served: it stood still for longer than the first pauses of a series.
         """
         process.kill()
         pause = 0.0
