@@ -158,7 +158,7 @@ class Worker(Member):
         if self._pool.coroutines is not None and unit[0].awaits_place:
             return self._start(self._pool.coroutines, unit[0])
         while rest:
-            batch, rest = _next_batch(rest)
+            batch, rest = (rest, []) if len(rest) == 1 else _next_batch(rest)
             now = clock()
             for held in batch:
                 held.began = now
@@ -274,8 +274,6 @@ class Worker(Member):
 
 def _next_batch(rest: list[Held]) -> tuple[list[Held], list[Held]]:
     """What of a unit runs together next, and the rest."""
-    if len(rest) == 1:
-        return rest, []
     size = batch_of([held.lease for held in rest])
     return rest[:size], rest[size:]
 
@@ -468,8 +466,9 @@ class Pool:
         """The next unit for a worker, which waits for it; None: end."""
         if self._inbox.qsize() <= self._low_water + 1 and not self.room.is_set():
             self.room.set()
-        unit = (self._for_its_shard(worker) or _left_in(worker)) if worker is not None else None
-        return unit or self._inbox.get()
+        if worker is None or (worker.slot.shard is None and worker.mail.empty()):  # as nearly all
+            return self._inbox.get()
+        return self._for_its_shard(worker) or _left_in(worker) or self._inbox.get()
 
     # ---- workers that keep a handler
 

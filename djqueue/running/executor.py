@@ -349,7 +349,8 @@ def _begun(queue: BaseQueue, lease: Lease, control: Control) -> Job | Verdict:
             verdict = _cancelled(control)
         if verdict is not None:
             return _not_run(Job(queue, entry, envelope, command, policy, control, (), {}, keep), verdict)
-        note_attempts(queue, entry, policy, control)
+        if policy.task is not None:
+            note_attempts(queue, entry, policy, control)
         control.begin(policy)  # before its arguments are decoded: that may end the process
         args, kwargs = envelope.arguments()  # reads model instances
         if command.batched:
