@@ -101,7 +101,7 @@ class Walk:
         self.until("Retry [0-9]+ messages?", ".djq-confirm")
         self.picture("walk-retry", 480)
         self.window.confirm("Retry")
-        self.until("messages? retried", ".messagelist")
+        self.until("messages? requeued", ".messagelist")
         self.window.show("messages/?command=send_parcel&state=failed")
         self.until("No message matches")
 
