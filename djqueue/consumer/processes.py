@@ -318,9 +318,8 @@ class ProcessSlot:
             if still >= process.limit:
                 why = STATES.get(process.state(), HANGS)
                 pause = self._kill(process, now)
-                then = f"; another starts in {pause:g} s" if pause else ""
                 text = "Process %d (pid %d) has stood still for %.0f s and is killed: %s%s"
-                say(logging.ERROR, text, self.number, process.pid, still, why, then)
+                say(logging.ERROR, text, self.number, process.pid, still, why, _then(pause))
 
     def _kill(self, process: Process, now: float) -> float:
         """Kill a process, and free its slot at once; the seconds until another may start in it.
@@ -347,9 +346,8 @@ class ProcessSlot:
             self.drained = self.drained or not is_asked
             return
         pause = 0.0 if is_asked else self._put_off(now, served)
-        then = f"; another starts in {pause:g} s" if pause else ""
         text, level = "Process %d (pid %d) has ended: %s%s", logging.INFO if code == 0 else logging.WARNING
-        say(level, text, self.number, process.pid, how_it_ended(code), then, extra={"event": "process_ended"})
+        say(level, text, self.number, process.pid, how_it_ended(code), _then(pause), extra={"event": "process_ended"})
 
     def fill(self, now: float, may_replace: bool, has_duties: bool) -> None:
         """Start a process if none serves, or if the one that does has reached a bound."""
@@ -392,6 +390,11 @@ class ProcessSlot:
         pause = 0.0 if self._ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._ends - 2))
         self._not_before = now + pause
         return pause
+
+
+def _then(pause: float) -> str:
+    """What a line of the log says of the pause before the next start."""
+    return f"; another starts in {pause:g} s" if pause else ""
 
 
 class ProcessSupervisor:

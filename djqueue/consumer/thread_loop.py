@@ -108,9 +108,9 @@ def _attributes_of(loop: asyncio.AbstractEventLoop) -> Collection[str]:
 
 def _put_back_methods(loop: asyncio.AbstractEventLoop, attributes: Set[str]) -> None:
     """Take away what replaces methods of a loop that had these attributes."""
-    replaced = [name for name in getattr(loop, "__dict__", {}).keys() - attributes if hasattr(type(loop), name)]
-    for name in replaced:
-        delattr(loop, name)
+    for name in {*_attributes_of(loop)} - attributes:
+        if hasattr(type(loop), name):
+            delattr(loop, name)
 
 
 def _has_more(loop: Any) -> bool:
