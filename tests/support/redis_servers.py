@@ -35,8 +35,10 @@ class Redis(Server):
         return [self.find(), *where, "--save", "", "--databases", "64", "--daemonize", "no", *self.extra]
 
     def ready(self):
+        """Whether it answers itself: its port may have gone to another since it was found free."""
         try:
-            return self.ask("PING") == "+PONG"  # "-LOADING …" while it reads its file
+            ours = f"process_id:{self.process.pid}\r" in self.ask("INFO", "server")
+            return ours and self.ask("PING") == "+PONG"  # "-LOADING …" while it reads its file
         except OSError:
             return False
 
@@ -115,23 +117,30 @@ class Cluster(Several):
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.members)
 
     def join(self):
-        first, share = self.members[0], SLOTS // len(self.members) + 1
+        share = SLOTS // len(self.members) + 1
         for number, node in enumerate(self.members):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             last = min(SLOTS, (number + 1) * share) - 1
             node.ask("CLUSTER", "ADDSLOTSRANGE", number * share, last)
-            first.meet(node)
-        await_true(self._is_whole)
+        await_true(self._have_met)
 
     def add_replica(self, of: ClusterNode) -> ClusterNode:
         """One more node, which has what the other one has; returns when it is in step."""
         replica = ClusterNode(self.folder / str(len(self.members)), *self.extra)
         replica.start()
         self.members.append(replica)
-        of.meet(replica)
-        await_true(lambda: self._is_whole() and replica.ask("CLUSTER", "REPLICATE", of.id) == "+OK")
+        await_true(lambda: self._have_met() and replica.ask("CLUSTER", "REPLICATE", of.id) == "+OK")
         await_true(lambda: "master_link_status:up" in replica.ask("INFO", "replication"))
         return replica
+
+    def _have_met(self) -> bool:
+        """Whether they are one. Who does not know the other is introduced again: a node forgets a meeting that is not
+        answered within its time-out."""
+        first, *others = self.members
+        for node in others:
+            if node.id not in first.ask("CLUSTER", "NODES") or first.id not in node.ask("CLUSTER", "NODES"):
+                first.meet(node)
+        return self._is_whole()
 
     def _is_whole(self) -> bool:
         told = [node.ask("CLUSTER", "INFO") for node in self.members]
