@@ -79,7 +79,7 @@ class TestOne:
         assert (record.levelname, record.event, record.description) == ("INFO", "done", "about None")
         assert (record.message_id, record.command, record.queue, record.attempt) == (handle.id, do.name, "default", 1)
         assert 0 < record.duration < 10 and not hasattr(record, "reason")
-        assert record.getMessage().startswith(f"{do.name} (about None) done (message {handle.id}, attempt 1, 0.0")
+        assert record.getMessage().startswith(f"{do.name} (about None) done (message {handle.id}, attempt 1, 0.")
 
     @pytest.mark.parametrize("command", [do, do_async])
     def test_the_traceback_of_a_failure_begins_at_the_command(self, queue, report_records, command):
@@ -136,7 +136,7 @@ class TestBatch:
         done, failed, retried, discarded = report_records()
         assert [one.event for one in report_records()] == ["done", "failed", "retried", "discarded"]
         assert (done.message_ids, done.count, done.message_id) == ([ids[0], ids[3], ids[6]], 3, None)
-        assert done.getMessage().startswith(f"{do_many.name} done (3 messages, 0.0")
+        assert done.getMessage().startswith(f"{do_many.name} done (3 messages, 0.")
         assert (failed.message_id, failed.description, failed.reason) == (ids[1], "number 1", "ValueError: one")
         assert (retried.message_ids, retried.delay) == ([ids[2], ids[4]], 6.0)
         assert retried.reason == "ConnectionError: two, and others"
