@@ -14,6 +14,7 @@ from djqueue.messages.failures import errors_of
 from tests.faults.ledger import Findings, Ledger
 from tests.support.backends import FULL
 from tests.support.processes import Process, Site, until
+from tests.support.server_process import children_of
 
 PATIENCE = 300.0 if FULL else 60.0
 UP = "; queues: "
@@ -67,7 +68,7 @@ class Consumers:
         return started
 
     def kill_busy(self, chance: random.Random) -> Process:
-        """SIGKILL one that is running a message at this moment."""
+        """SIGKILL one that is running a message at this moment, itself or in a process of its own."""
         victim = until(lambda: self._busy(chance))
         victim.kill9()
         self.members.remove(victim)
@@ -75,7 +76,7 @@ class Consumers:
 
     def _busy(self, chance: random.Random) -> Process | None:
         pids = {event.pid for event in self.ledger.running()}
-        busy = [member for member in self.members if member.pid in pids]
+        busy = [one for one in self.members if not pids.isdisjoint([one.pid, *children_of(one.pid)])]
         return chance.choice(busy) if busy else None
 
     def stop(self) -> list[int]:
