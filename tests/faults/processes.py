@@ -76,7 +76,8 @@ class Consumers:
 
     def _busy(self, chance: random.Random) -> Process | None:
         pids = {event.pid for event in self.ledger.running()}
-        busy = [one for one in self.members if not pids.isdisjoint([one.pid, *children_of(one.pid)])]
+        busy = [one for one in self.members if one.pid in pids]
+        busy = busy or [one for one in self.members if not pids.isdisjoint(children_of(one.pid))]
         return chance.choice(busy) if busy else None
 
     def stop(self) -> list[int]:
