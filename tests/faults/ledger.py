@@ -122,7 +122,7 @@ class Ledger:
     def just_ended(self, pid: int) -> int:
         """How many messages a killed process had ended of which its store may not have heard: they wait for a claim."""
         events = [event for event in self.look() if event.pid == pid]
-        last = max((event.at for event in events), default=0.0)  # it may have run all in processes of their own
+        last = max(event.at for event in events)
         return sum(event.what == "end" and last - event.at < UNREPORTED for event in events)
 
     def check(self, ok: Iterable[str], unknown: Iterable[str] = ()) -> "Findings":

@@ -14,7 +14,6 @@ from djqueue.messages.failures import errors_of
 from tests.faults.ledger import Findings, Ledger
 from tests.support.backends import FULL
 from tests.support.processes import Process, Site, until
-from tests.support.server_process import children_of
 
 PATIENCE = 300.0 if FULL else 60.0
 UP = "; queues: "
@@ -68,7 +67,7 @@ class Consumers:
         return started
 
     def kill_busy(self, chance: random.Random) -> Process:
-        """SIGKILL one that is running a message at this moment, itself or in a process of its own."""
+        """SIGKILL one that is running a message at this moment."""
         victim = until(lambda: self._busy(chance))
         victim.kill9()
         self.members.remove(victim)
@@ -76,8 +75,7 @@ class Consumers:
 
     def _busy(self, chance: random.Random) -> Process | None:
         pids = {event.pid for event in self.ledger.running()}
-        busy = [one for one in self.members if one.pid in pids]
-        busy = busy or [one for one in self.members if not pids.isdisjoint(children_of(one.pid))]
+        busy = [member for member in self.members if member.pid in pids]
         return chance.choice(busy) if busy else None
 
     def stop(self) -> list[int]:
