@@ -1,7 +1,7 @@
 """A record of every run, kept by the commands themselves, apart from the store under test; and what it proves.
 
 One line per event, written by one `os.write`, so that lines of different processes never mix:
-`id attempt what pid thread moment`. What happened is "start", "end", or a word of the command's own.
+`id attempt what pid parent thread moment`. What happened is "start", "end", or a word of the command's own.
 """
 
 import os
@@ -33,7 +33,7 @@ def record(what: str) -> None:
 
 def write(id: str, attempt: int, what: str) -> None:
     """Write one event of a message."""
-    write_down(f"{id} {attempt} {what} {os.getpid()} {threading.get_native_id()} {now():.6f}")
+    write_down(f"{id} {attempt} {what} {os.getpid()} {os.getppid()} {threading.get_native_id()} {now():.6f}")
 
 
 UNREPORTED = 0.2
@@ -47,13 +47,15 @@ class Event(NamedTuple):
     attempt: int
     what: str
     pid: int
+    parent: int
+    """The process that started that one: the consumer, if the message ran in a process of its own."""
     thread: int
     at: float
 
     @classmethod
     def of(cls, line: str) -> "Event":
-        id, attempt, what, pid, thread, at = line.split()
-        return cls(id, int(attempt), what, int(pid), int(thread), float(at))
+        id, attempt, what, pid, parent, thread, at = line.split()
+        return cls(id, int(attempt), what, int(pid), int(parent), int(thread), float(at))
 
     @property
     def run(self) -> tuple:
@@ -121,7 +123,7 @@ class Ledger:
 
     def just_ended(self, pid: int) -> int:
         """How many messages a killed process had ended of which its store may not have heard: they wait for a claim."""
-        events = [event for event in self.look() if event.pid == pid]
+        events = [event for event in self.look() if pid in (event.pid, event.parent)]
         last = max(event.at for event in events)
         return sum(event.what == "end" and last - event.at < UNREPORTED for event in events)
 

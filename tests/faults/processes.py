@@ -67,14 +67,14 @@ class Consumers:
         return started
 
     def kill_busy(self, chance: random.Random) -> Process:
-        """SIGKILL one that is running a message at this moment."""
+        """SIGKILL one that is running a message at this moment, in itself or in a process of its own."""
         victim = until(lambda: self._busy(chance))
         victim.kill9()
         self.members.remove(victim)
         return victim
 
     def _busy(self, chance: random.Random) -> Process | None:
-        pids = {event.pid for event in self.ledger.running()}
+        pids = {pid for event in self.ledger.running() for pid in (event.pid, event.parent)}
         busy = [member for member in self.members if member.pid in pids]
         return chance.choice(busy) if busy else None
 

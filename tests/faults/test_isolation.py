@@ -249,8 +249,8 @@ def test_it_has_the_environment_with_which_the_consumer_began(consumers):
     consumer = consumers.start()
     consumers.ledger.wait("end", ids={spoilt.id})
     id = put_lost(work)
-    consumers.ledger.wait("end", ids={id})
-    assert consumer.pid not in consumers.ledger.pids("start", [id])
+    [end] = consumers.ledger.wait("end", ids={id})
+    assert end.pid != end.parent == consumer.pid
 
 
 @ON_ONE

@@ -47,7 +47,7 @@ class Shards:
         return cls(of)
 
     def _death(self, start) -> float:
-        return min(at for pid, at in self.deaths if pid == start.pid and at >= start.at)
+        return min(at for pid, at in self.deaths if pid in (start.pid, start.parent) and at >= start.at)
 
     def out_of_order(self, events) -> list[int]:
         """The shards of which the first completions do not come in the order of enqueueing."""
