@@ -143,12 +143,13 @@ def race(quick: bool):
 
 
 def kill_loops(minutes: float):
-    """Kill consumers again and again on five stores: with threads, with processes, with coroutines."""
-    need("tests/faults/kill_loops.py")
+    """Kill consumers again and again on five stores: with threads, processes and coroutines, and under throttles."""
+    loops = ("tests/faults/kill_loops.py", "tests/faults/throttle_loops.py")
+    need(*loops)
     apt.ensure(servers)
     os.environ["DJQUEUE_KILL_MINUTES"] = str(minutes)
     python = venvs.ensure(VENV, "test")
-    hand_over(python, "-m", "pytest", "-n", "5", "--maxschedchunk", "1", "tests/faults/kill_loops.py")
+    hand_over(python, "-m", "pytest", "-n", "5", "--maxschedchunk", "1", *loops)
 
 
 def scale(write: bool):

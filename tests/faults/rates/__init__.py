@@ -1,0 +1,1 @@
+"""An app of its own: throttled commands, whose starts the ledger has."""
