@@ -1,6 +1,6 @@
 """Schedules that are made at run time: kept in the store of their queue, served by the scheduler of every consumer.
 
-Each is a fact of its own in a collection, so that a scheduler reads only those that have changed. It is a message whose
+Each is a fact of its own in a collection, which a scheduler reads when one of them has changed. It is a message whose
 options contain its timetable, so nothing of it is decoded before its signature was verified.
 """
 
@@ -93,7 +93,7 @@ def list(queue_name: str | None = None) -> Sequence[Schedule]:
     """The schedules of a queue, or of all, by name. A schedule that cannot be read is logged and left out."""
     found: dict[str, Schedule] = {}
     for queue in _keepers() if queue_name is None else [queues[queue_name]]:
-        found |= opened(queue, collection(queue).read()[1])
+        found |= opened(queue, collection(queue).read().values)
     return [found[name] for name in sorted(found)]
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from base64 import b64encode
+from collections import defaultdict
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import count, pairwise
@@ -14,15 +14,16 @@ from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
 from djqueue import BatchCommand, QueueCommand, Route, crontab, queue_command, queues, schedules
-from djqueue.backends.collections import PARTS
+from djqueue.backends.collections import FOR_EVER, PARTS, number_of
 from djqueue.consumer import Consumer
-from djqueue.consumer.scheduler import OFTEN, SELDOM, Scheduler, ScheduleTracker
+from djqueue.consumer.scheduler import KNOWN_FOR, OFTEN, SELDOM, Scheduler, ScheduleTracker
 from djqueue.enqueueing.command import Call
 from djqueue.exceptions import EncodeError, NotSupported, UnknownCommand
 from djqueue.registry import registry
 from djqueue.testing import run_due, together, virtual_time
 from djqueue.testing.patience import eventually
 from djqueue.timetables import Interval, Rule
+from djqueue.utils import clock as clock_of_the_machine
 from tests.support.backends import FULL
 from tests.support.consumer import recorded_signals, run_one, serving
 from tests.support.database import statements
@@ -106,7 +107,7 @@ def ticks(caplog):
 
 def step(*schedulers):
     for scheduler in schedulers:
-        scheduler.look()
+        scheduler.refresh()
         scheduler.follow()
 
 
@@ -140,7 +141,7 @@ class TestKept:
         kept = schedules.collection(queue).read()
         clock.forward(45)
         schedules.add("one", report.using(priority=3), (1,), every=60)
-        assert schedules.collection(queue).read() == kept
+        assert schedules.collection(queue).read(kept) is kept
         changed = schedules.add("one", report, (2,), every=60)
         assert (changed.args, changed.timetable.start) == ((2,), NOON)
         moved = schedules.add("one", report, every=60, start=NOON + timedelta(seconds=7))
@@ -543,32 +544,46 @@ class TestRules:
 @pytest.mark.backends("memory")
 class TestPace:
     @pytest.fixture
-    def read_keys(self, queue, monkeypatch):
-        asked, get_many = [], queue.store.get_many
-        monkeypatch.setattr(queue.store, "get_many", lambda keys: asked.extend(keys) or get_many(keys))
-        return asked
+    def reads(self, queue, monkeypatch):
+        return Reads(queue, monkeypatch)
 
-    def test_where_there_is_none_it_asks_seldom(self, queue, read_keys):
+    def test_where_there_is_none_it_asks_seldom(self, queue, reads):
         scheduler = Scheduler([queue])
-        pauses = [scheduler.tick() for _ in range(5)]
-        assert read_keys == ["schedules", "schedules:index:"]
+        pauses = []
+        assert reads.of(lambda: pauses.append(scheduler.tick())).keys == PARTS + 2
+        assert reads.of(lambda: pauses.extend(scheduler.tick() for _ in range(5))).calls == 0
         assert all(SELDOM - 1 < pause <= SELDOM for pause in pauses)
 
-    def test_where_there_are_some_it_asks_once_a_second(self, queue, read_keys):
+    def test_where_there_are_some_it_asks_once_a_second(self, queue, reads):
         schedules.add("one", report, every=3600)
         scheduler = Scheduler([queue])
         again = time.monotonic() + OFTEN
         scheduler.tick()
-        read_keys.clear()
-        pauses = [scheduler.tick() for _ in range(5)]
-        assert read_keys == [] or time.monotonic() > again
+        pauses = []
+        found = reads.of(lambda: pauses.extend(scheduler.tick() for _ in range(5)))
+        assert found.calls == 0 or time.monotonic() > again
         assert all(0 < pause <= OFTEN for pause in pauses)
+
+    def test_all_are_read_again_after_some_time_though_no_change_was_noted(self, queue, monkeypatch):
+        schedules.add("one", report, every=3600)
+        schedules.add("two", report, every=3600)
+        scheduler = Scheduler([queue])
+        scheduler.refresh()
+        queue.store.put("schedules:value:two", queue.store.get("schedules:value:one"))  # its signature is of another
+        queue.store.drop("schedules:value:one")
+        reads = Reads(queue, monkeypatch)
+        assert reads.of(scheduler.refresh).calls == 1
+        now = clock_of_the_machine()
+        monkeypatch.setattr("djqueue.consumer.scheduler.clock", lambda: now + KNOWN_FOR)
+        assert reads.of(scheduler.refresh).keys > PARTS
+        assert reads.of(scheduler.follow).calls == 0  # none is left
+        assert reads.of(scheduler.refresh).keys == 1
 
     def test_it_comes_back_at_the_next_tick(self, queue, clock):
         schedules.add("one", report, every=20)
         schedules.add("two", report, every=30)
         scheduler = Scheduler([queue])
-        scheduler.look()
+        scheduler.refresh()
         assert scheduler.follow() == 20
         clock.forward(20)
         assert scheduler.follow() == 10
@@ -610,6 +625,7 @@ def test_a_drained_consumer_sends_what_is_due(queue):
 
 class Read(NamedTuple):
     calls: int
+    keys: int
     facts: int
     bytes: int
 
@@ -618,49 +634,62 @@ class Reads:
     """What is read of the store of a queue."""
 
     def __init__(self, queue, monkeypatch):
-        self._found, self._get_many = [], queue.store.get_many
-        monkeypatch.setattr(queue.store, "get_many", self.get_many)
+        self._found, self._get, self._get_many = [], queue.store.get, queue.store.get_many
+        monkeypatch.setattr(queue.store, "get", lambda key: self.note([self._get(key)])[0])
+        monkeypatch.setattr(queue.store, "get_many", lambda keys: self.get_many(keys))
 
     def get_many(self, keys):
-        if keys:
-            self._found.append(self._get_many(keys))
-        return self._found[-1] if keys else []
+        before = len(self._found)
+        found = self._get_many(keys)
+        del self._found[before:]  # it may read one by one
+        return self.note(found) if keys else []
+
+    def note(self, found):
+        self._found.append(found)
+        return found
 
     def of(self, verb, *args) -> Read:
         self._found.clear()
         verb(*args)
-        values = [value for found in self._found for value in found if value is not None]
-        return Read(len(self._found), len(values), sum(map(len, values)))
+        read = [value for found in self._found for value in found]
+        values = [value for value in read if value is not None]
+        return Read(len(self._found), len(read), len(values), sum(map(len, values)))
 
 
 MANY = 10_000 if FULL else 2_000
 
 
-@pytest.mark.backends("memory", "sqlite", "redis", "postgres", "mariadb")
-def test_a_look_at_many_reads_what_has_changed_and_a_turn_serves_what_is_due(queue, clock, monkeypatch):
-    texts = {}
+def make_many(queue):
+    """Hourly schedules, three in each second."""
+    facts, parts = [], defaultdict(list)
     for number in range(MANY):
-        hourly = Interval(3600, NOON + timedelta(seconds=number / 3))
+        name, hourly = f"n{number}", Interval(3600, NOON + timedelta(seconds=number / 3))
         plan = schedules.SchedulePlan(hourly, Rule("latest", timedelta(hours=1)), NOON, {}, {})
-        body = schedules.sealed(queue, f"n{number}", report, Call((number,), {}), report.policy, plan)
-        texts[f"n{number}"] = b64encode(body).decode()
-    queue.store.put("schedules", json.dumps(texts).encode())  # the form in which they were kept earlier
+        body = schedules.sealed(queue, name, report, Call((number,), {}), report.policy, plan)
+        facts.append((f"schedules:value:{name}", body, FOR_EVER))
+        parts[number_of(name)].append(name)
+    lists = [(f"schedules:part:{number}", json.dumps(names).encode(), FOR_EVER) for number, names in parts.items()]
+    queue.store.put_many([*facts, *lists])
+
+
+@pytest.mark.backends("memory", "sqlite", "redis", "postgres", "mariadb")
+def test_an_idle_look_at_many_reads_one_fact_a_change_all_and_a_turn_serves_what_is_due(queue, clock, monkeypatch):
+    make_many(queue)
     scheduler = Scheduler([queue])
     step(scheduler)
     reads, serve, served = Reads(queue, monkeypatch), ScheduleTracker.serve, []
     monkeypatch.setattr(ScheduleTracker, "serve", lambda plan, *args: served.append(plan) or serve(plan, *args))
-    assert reads.of(schedules.collection(queue).read).facts == 1 + PARTS + MANY
-    idle = reads.of(step, scheduler)
-    assert (idle.calls, idle.facts, served) == (1, 1, [])
-    assert idle.bytes < 2_000
+    assert reads.of(schedules.collection(queue).read).facts == PARTS + MANY
     schedules.add("one more", report, every=60)
-    added = reads.of(step, scheduler)
-    assert added.facts == 3
-    assert added.bytes < 15_000
-    schedules.remove("n77")
-    assert reads.of(step, scheduler).facts == 2
-    assert reads.of(step, scheduler).facts == 1
+    assert reads.of(step, scheduler).facts == 1 + 1 + PARTS + MANY + 1  # the version, and with it all
+    assert [one.name for one in served] == ["one more"]
     served.clear()
+    idle = reads.of(step, scheduler)
+    assert (idle.calls, idle.keys, idle.facts, served) == (1, 1, 1, [])
+    assert idle.bytes < 100
+    schedules.remove("n77")
+    assert reads.of(step, scheduler).facts == 1 + 1 + PARTS + MANY
+    assert (reads.of(step, scheduler).facts, served) == (1, [])
     clock.forward(10)
     step(scheduler)
     assert (len(served), queue.stats().ready) == (30, 30)
@@ -670,7 +699,7 @@ def test_a_look_at_many_reads_what_has_changed_and_a_turn_serves_what_is_due(que
 def test_an_idle_look_is_one_statement(queue):
     schedules.add("one", report, every=3600)
     scheduler = Scheduler([queue])
-    scheduler.look()
+    scheduler.refresh()
     with statements(queue) as asked:
-        scheduler.look()
+        scheduler.refresh()
     assert len(asked) == 1

@@ -1,4 +1,4 @@
-"""Enqueues periodic commands when they are due, each tick once, however many schedulers run."""
+"""Enqueues what is due: periodic commands, and schedules made at run time. Each tick once, whoever else does so."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from itertools import count
 from math import inf
-from operator import attrgetter
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from django.conf import settings
 from django.utils import timezone
 
 from djqueue import schedules
 from djqueue.backends.base import BaseQueue, OnceGuard
-from djqueue.backends.collections import CollectionState
-from djqueue.consumer.loop import Loop, alike, run_all
+from djqueue.backends.collections import NOTHING
+from djqueue.consumer.loop import Loop, run_all
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.flow.board import Line
@@ -34,23 +33,24 @@ from djqueue.wiring import queues
 logger = logging.getLogger(__name__)
 
 LONGEST_PAUSE = 60.0  # seconds
+LONGEST_REST = timedelta(seconds=LONGEST_PAUSE)
 MARK_FOR = timedelta(days=7)  # a tick's mark outlives every tick that a scheduler could still look at
 MOST_TICKS = 1000  # of one command, enqueued in one go after a long absence: the newest
 
-OFTEN, SELDOM = 1.0, 5.0  # seconds between two looks for schedules made at run time, where there are some, and none
-FRESH = 0.5  # seconds for which a look at the schedules is taken as current when one of them is due
+OFTEN, SELDOM = 1.0, 5.0  # seconds between two reads of schedules made at run time, where there are some, and none
+FRESH = 0.5  # seconds for which what was read of them is taken as current when one of them is due
+KNOWN_FOR = 600.0  # seconds after which all are read again: a process may have died halfway through a change
 FIRST_SEEN = b" first seen"
 """Behind the moment in the fact of a schedule that has had no tick yet: it begins then."""
 NEVER, END = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 ATTENTIVE = timedelta(seconds=10)  # a scheduler that looked within this time has missed nothing
 _TO_THE_MINUTE, _TO_THE_MICROSECOND = "%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M:%S.%fZ"
-PAUSED = 1.0  # seconds between two looks at a schedule that is paused
+PAUSED = timedelta(seconds=1)  # between two checks of a schedule that is paused
 RACING = timedelta(minutes=10)  # by which the mark of a tick outlives what a slow scheduler may still enqueue
 
 IsPaused = Callable[[BaseQueue, str], bool]
 """Whether operators have paused the schedule of a name in a queue."""
-Now = Callable[[BaseQueue], datetime]
-"""The time by the clock of the store of a queue, which is asked once in a tick."""
+_numbers = count()
 
 
 def last_of(kept: bytes) -> tuple[datetime, bool]:
@@ -81,16 +81,12 @@ class Scheduler(Loop):
         self._pauses_known = pauses_known
         self.caught_up = inf
         """When the first tick ended that began with the pauses known (monotonic)."""
-        aliases = {queue.alias for queue in served}
-        periodic = (command for command in registry.periodic() if command.policy.queue_name in aliases)
-        self._plans = [PeriodicPlan(one, is_paused) for one in periodic if isinstance(one, PeriodicCommand)]
-        kept = [queue.alias for queue in served if "facts" in queue.features]
-        self._boards = [ScheduleBoard(alias, is_paused, self.move, takes_over) for alias in kept]
+        self._boards = [ScheduleBoard(queue.alias, is_paused, self.move, takes_over) for queue in served]
 
     def tick(self) -> float:
         is_first = self.caught_up == inf and self._pauses_known()
         try:
-            return self._all(ScheduleBoard.keep_up)
+            return self._all(ScheduleBoard.tick)
         finally:
             if is_first:
                 self.caught_up = time.monotonic()
@@ -99,32 +95,152 @@ class Scheduler(Loop):
         """Enqueue all due ticks; seconds until one of the known schedules may have another."""
         return self._all(ScheduleBoard.follow)
 
-    def _all(self, follow_board: Callable[[ScheduleBoard, Now], float]) -> float:
-        now = cache(_now)
-        plans = (partial(_follow_plans, some, now) for some in alike(self._plans, attrgetter("queue_name")))
-        pause = run_all([*plans, *(partial(follow_board, board, now) for board in self._boards)], lambda step: step())
-        return max(0.0, min(LONGEST_PAUSE, pause))
+    def refresh(self) -> None:
+        """Read what has changed of the schedules made at run time."""
+        run_all(self._boards, ScheduleBoard.refresh)
 
-    def look(self) -> None:
-        for board in self._boards:
-            board.look()
+    def _all(self, do: Callable[[ScheduleBoard], float]) -> float:
+        return max(0.0, min(LONGEST_PAUSE, run_all(self._boards, do)))
 
 
-def _now(queue: BaseQueue) -> datetime:
-    """The time by the clock of the store."""
-    return datetime.fromtimestamp(queue.now(), UTC)
+class ScheduleBoard:
+    """What is due again and again in one queue: periodic commands, and schedules that were made at run time.
 
+    One turn asks for the time of the store once, and costs what is due in it, however many there are. While no schedule
+    changes, a refresh reads one small fact.
+    """
 
-def _follow_plans(plans: Sequence[PeriodicPlan], now: Now) -> float:
-    """Enqueue what is due of plans of one queue; seconds until there may be more."""
-    queue = queues[plans[0].queue_name]
-    moment = now(queue)
-    return run_all(plans, lambda plan: plan.serve(queue, moment))
+    def __init__(
+        self, queue_name: str, is_paused: IsPaused, move: Callable[[], None] = lambda: None, takes_over: bool = False
+    ):
+        self._queue_name = queue_name
+        self._is_paused = is_paused
+        self._move = move
+        """Called before each of those that are due, which may be many."""
+        self._trackers: dict[str, Tracker] = {}
+        """By the keys of their last ticks."""
+        self._line = Line()
+        """Their keys, in the order in which they are due."""
+        self._paused: list[Tracker] = []
+        """Those that were paused in the last turn: they go on in the first one in which they are not."""
+        self._followed = NEVER
+        """When due ticks were last enqueued, by the clock of the store."""
+        self._known = NOTHING
+        """The schedules made at run time, as they were read."""
+        self._refreshed, self._refresh_at, self._forget_at = clock() if takes_over else -inf, -inf, -inf
+        for command in registry.periodic():
+            if isinstance(command, PeriodicCommand) and command.policy.queue_name == queue_name:
+                self._add(PeriodicTracker(command))
+
+    def tick(self) -> float:
+        """Refresh, if it is time to, and enqueue all due ticks; seconds until either may be due again."""
+        return run_all([self._refresh_in_time, self.follow], lambda step: step())
+
+    def _refresh_in_time(self) -> float:
+        if clock() >= self._refresh_at:
+            self.refresh()
+        return self._refresh_at - clock()
+
+    def refresh(self) -> None:
+        """Read the schedules made at run time, if one has changed. The others go on as they were."""
+        queue = queues[self._queue_name]
+        if "facts" in queue.features:
+            self._update(queue, clock() - self._refreshed <= ATTENTIVE.total_seconds())
+        self._refreshed = clock()
+        self._refresh_at = self._refreshed + (OFTEN if self._known.values else SELDOM)
+
+    def _update(self, queue: BaseQueue, was_there: bool) -> None:
+        is_old = clock() >= self._forget_at
+        known = schedules.collection(queue).read(NOTHING if is_old else self._known)
+        if known is self._known:
+            return
+        was = self._known.values
+        for name in was:
+            if known.values.get(name) != was[name]:
+                self._drop(schedules.last_key(name))
+        news = {name: body for name, body in known.values.items() if was.get(name) != body}
+        for schedule in schedules.opened(queue, news).values():
+            self._add(ScheduleTracker(schedule, was_there))
+        self._known = known
+        if is_old:
+            self._forget_at = clock() + KNOWN_FOR
+
+    def follow(self) -> float:
+        """Enqueue all due ticks; seconds until there may be more."""
+        if not self._trackers:
+            return LONGEST_PAUSE
+        queue = queues[self._queue_name]
+        now = datetime.fromtimestamp(queue.now(), UTC)
+        # If the clock of the store was set back, what they wait for may be far away.
+        self._have_due(self._trackers.values() if now < self._followed else self._paused)
+        self._paused = []
+        due, before, self._followed = self._take_due(now), self._followed, now
+        try:
+            new = [one.key for one in due if one.is_new]
+            lasts = dict(zip(new, queue.store.get_many(new), strict=True)) if new else {}
+            run_all(self._current(due), lambda one: self._serve(one, queue, lasts, now, before))
+        finally:
+            for one in due:
+                if self._trackers.get(one.key) is one:
+                    self._add(one)
+        return min(LONGEST_PAUSE, (self._next_moment() - now).total_seconds())
+
+    def _current(self, due: Sequence[Tracker]) -> Iterator[Tracker]:
+        """Those that are due and still there: what was made at run time may have been replaced or removed since."""
+        for one in sorted(due, key=lambda one: one.may_change):
+            if one.may_change and clock() - self._refreshed > FRESH:
+                self.refresh()  # if this fails, the others have been served
+            if self._trackers.get(one.key) is one:
+                yield one
+
+    def _serve(
+        self, one: Tracker, queue: BaseQueue, lasts: Mapping[str, bytes | None], now: datetime, before: datetime
+    ) -> None:
+        self._move()
+        if one.is_new:
+            one.recall(queue, lasts[one.key], now)
+        if self._is_paused(queue, one.name):
+            one.rest(now + PAUSED)
+            self._paused.append(one)
+        else:
+            one.serve(queue, now, before)
+
+    def _have_due(self, some: Iterable[Tracker]) -> None:
+        """Serve some in this turn, as far as they are still there."""
+        for one in some:
+            if self._trackers.get(one.key) is one:
+                one.upcoming = NEVER
+                self._add(one)
+
+    def _add(self, one: Tracker) -> None:
+        self._trackers[one.key] = one
+        self._line.add(one.key, (one.upcoming, one.number))
+
+    def _drop(self, key: str) -> None:
+        self._trackers.pop(key, None)
+        self._line.drop(key)
+
+    def _next_moment(self) -> datetime:
+        """When the first of them is due; the end of time if there is none."""
+        first = self._line.first()
+        return END if first is None else self._line.keys[first][0]
+
+    def _take_due(self, now: datetime) -> list[Tracker]:
+        due = []
+        while self._next_moment() <= now:
+            due.append(self._trackers[self._line.first()])
+            self._line.drop(due[-1].key)
+        return due
 
 
 class Tracker:
-    """Something that is due again and again, and how far its ticks have been served."""
+    """Something that is due again and again, and how far its ticks have been served.
 
+    ``was_there``: this scheduler, or one before it, also ran a short time before it saw this for the first time.
+    """
+
+    may_change: ClassVar[bool] = False
+    """Whether it is replaced or removed while a consumer runs."""
     _tick_format: str
     """Names a tick, by ``name`` and ``tick``."""
     _what: tuple[Command[..., Any], Call, Policy]
@@ -132,24 +248,44 @@ class Tracker:
     _keep_for: float | None = None
     """Seconds for which its last tick is remembered; None: for ever."""
 
-    def __init__(self, name: str, queue_name: str, rule: Rule, mark_for: timedelta, key: str, is_paused: IsPaused):
+    def __init__(self, name: str, key: str, timetable: Any, rule: Rule, mark_for: timedelta, was_there: bool):
         self.name = name
-        self._is_paused = is_paused
-        self.queue_name = queue_name
-        self._rule = rule
-        self._mark_for = mark_for
         self.key = key
         """Under which the store has its last tick."""
+        self.number = next(_numbers)
+        """Of those that are due at one moment, the lowest is first."""
+        self.upcoming = NEVER
+        """When it is to be served again; in the past for a new one."""
+        self._timetable = timetable
+        """Its crontab, interval, rule or function."""
+        self._rule = rule
+        self._mark_for = mark_for
+        self._was_there = was_there
         self._served: datetime | None = None
-        self._told: datetime | None = None
+        self._there: datetime | None = None
+        """When this scheduler last enqueued due ticks, if it served those that it saw."""
+        self._logged: datetime | None = None
         """What the log says of when it is due next."""
 
-    def serve(self, queue: BaseQueue, now: datetime) -> float:
-        """Enqueue what is due at a moment of the store's clock; seconds until there may be more."""
-        if self._served is None:
-            self._served = self._recall(queue, now)
-        if self._is_paused(queue, self.name):
-            return PAUSED
+    @property
+    def is_new(self) -> bool:
+        """Whether its last tick has not been recalled yet."""
+        return self._served is None
+
+    def recall(self, queue: BaseQueue, kept: bytes | None, now: datetime) -> None:
+        """Begin behind the last tick as the store has it; without one, where its kind begins."""
+        self._served = self._first(queue, now) if kept is None else self._read(kept, queue, now)
+        self._there = self._served if self._was_there else None
+
+    def rest(self, until: datetime) -> None:
+        """Serve nothing before a moment. Ticks in between will have been missed."""
+        self.upcoming, self._there = until, None
+
+    def serve(self, queue: BaseQueue, now: datetime, before: datetime) -> None:
+        """Enqueue what is due at a moment of the store's clock. ``before`` is when that was done the last time."""
+        assert self._served is not None
+        if self._there is not None and before < self.upcoming:
+            self._there = max(self._there, before)
         try:
             due, upcoming = self._due(self._served, now)
             if due:
@@ -157,17 +293,17 @@ class Tracker:
         except Exception as error:  # the schedule's own: the others go on
             text = "The schedule of %s failed; it is asked again in a minute"
             log_safely(logger, logging.ERROR, text, self.name, exc_info=error)
-            return LONGEST_PAUSE
+            return self.rest(now + LONGEST_REST)
         if due:
             self._enqueue(queue, due, now)
-        self._served = now
-        self._tell_next(queue, upcoming)
-        return LONGEST_PAUSE if upcoming is None else min(LONGEST_PAUSE, (upcoming - now).total_seconds())
+        self._served = self._there = now
+        self._log_next(queue, upcoming)
+        self.upcoming = now + LONGEST_REST if upcoming is None else min(now + LONGEST_REST, upcoming)
 
-    def _tell_next(self, queue: BaseQueue, upcoming: datetime | None) -> None:
+    def _log_next(self, queue: BaseQueue, upcoming: datetime | None) -> None:
         """Log when it is due next, or asked next, whenever that has changed."""
-        if upcoming != self._told and logger.isEnabledFor(logging.DEBUG):
-            self._told, about = upcoming, {"event": "looked", "queue": queue.alias}
+        if upcoming != self._logged and logger.isEnabledFor(logging.DEBUG):
+            self._logged, about = upcoming, {"event": "looked", "queue": queue.alias}
             when = "is not due any more" if upcoming is None else f"is looked at next at {local(upcoming).isoformat()}"
             log_safely(logger, logging.DEBUG, "%s %s", self.name, when, extra=about)
 
@@ -217,204 +353,76 @@ class Tracker:
         """Keep the last tick, or with a mark when it was first seen."""
         queue.store.put(self.key, moment.isoformat().encode() + mark, self._keep_for)
 
-    def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
+    def _first(self, queue: BaseQueue, now: datetime) -> datetime:
+        """Where it begins if it never ticked."""
         raise NotImplementedError
 
     def _next(self, after: datetime) -> datetime | None:
-        raise NotImplementedError
+        return self._timetable.next(after)
 
     def _is_due(self, tick: datetime) -> bool:
         return True
-
-    @property
-    def _timetable(self) -> object:
-        """Its crontab, interval or function."""
-        raise NotImplementedError
 
     def _prepare(self) -> None:
         """Do the steps that may fail through a schedule's own fault, before any of it is enqueued."""
 
     def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
-        return self._rule.pick(due, now)
-
-
-class PeriodicPlan(Tracker):
-    def __init__(self, command: PeriodicCommand[..., Any], is_paused: IsPaused):
-        rule = command.rule
-        ticks_often = isinstance(command.validate_datetime, Interval)
-        mark_for = rule.max_lateness + RACING if ticks_often else max(MARK_FOR, 2 * rule.max_lateness)
-        self._tick_format = f"{{name}}:{{tick:{_TO_THE_MICROSECOND if ticks_often else _TO_THE_MINUTE}}}"
-        super().__init__(command.name, command.policy.queue_name, rule, mark_for, f"last:{command.name}", is_paused)
-        self._schedule = command.validate_datetime
-        self._what = command, Call(), command.policy
-
-    def _next(self, after: datetime) -> datetime | None:
-        """The next tick. A plain callable knows none: it is asked about every minute."""
-        if isinstance(self._schedule, Ticking):
-            return self._schedule.next(after)
-        return after.replace(second=0, microsecond=0) + timedelta(minutes=1)
-
-    def _is_due(self, tick: datetime) -> bool:
-        return isinstance(self._schedule, Ticking) or self._schedule(local(tick))
-
-    @property
-    def _timetable(self) -> object:
-        return self._schedule
-
-    def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
-        """All ticks of an interval since this scheduler looked, if that was just now: they are late, and not missed."""
-        is_there = self._served is not None and now - self._served <= ATTENTIVE
-        return due if is_there and isinstance(self._schedule, Interval) else super()._picked(due, now)
-
-    def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
-        """The last tick that was served. A schedule that is seen for the first time begins now."""
-        kept = queue.store.get(self.key)
-        if kept is not None:
-            return self._read(kept, queue, now)
-        self._remember(queue, now, FIRST_SEEN)
-        return now
-
-
-class ScheduleBoard:
-    """The schedules that were made at run time for one queue, as far as a scheduler has seen them.
-
-    A look costs one small fact while no schedule changes, and a turn costs what is due in it, however many there are.
-    """
-
-    def __init__(
-        self,
-        queue_name: str,
-        is_paused: IsPaused,
-        move: Callable[[], None] = lambda: None,
-        takes_over: bool = False,
-    ):
-        self._queue_name = queue_name
-        self._is_paused = is_paused
-        self._move = move
-        """Called before each of the schedules that are due, which may be many."""
-        self._known = CollectionState()
-        self._plans: dict[str, ScheduleTracker] = {}
-        self._line = Line()
-        """The names of the plans, in the order in which they are due."""
-        self._followed = NEVER
-        """When due ticks were last looked for, by the clock of the store."""
-        self._looked, self._look_at = clock() if takes_over else -inf, -inf
-
-    def keep_up(self, now_of: Now) -> float:
-        """Look, if it is time to, and enqueue all due ticks; seconds until either may be due again."""
-        if clock() >= self._look_at:
-            self.look()
-        pause = self.follow(now_of)
-        return min(pause, self._look_at - clock())
-
-    def look(self) -> None:
-        """Read the schedules that have changed. The others go on as they were."""
-        queue = queues[self._queue_name]
-        there = clock() - self._looked <= ATTENTIVE.total_seconds()
-        known, news = schedules.collection(queue).read(self._known)
-        if known is not self._known:
-            opened = schedules.opened(queue, news)
-            lasts = queue.store.get_many([schedules.last_key(name) for name in opened])
-            pairs = zip(opened.values(), lasts, strict=True)
-            fresh = [ScheduleTracker(one, there, last, self._is_paused) for one, last in pairs]
-            self._replace(set(known.names()), news.keys(), fresh)
-            self._known = known
-        self._looked = clock()
-        self._look_at = self._looked + (OFTEN if self._known.parts else SELDOM)
-
-    def _replace(self, names: Set[str], news: Set[str], fresh: Sequence[ScheduleTracker]) -> None:
-        for name in [name for name in self._plans if name not in names or name in news]:
-            del self._plans[name]
-            self._line.drop(name)
-        for plan in fresh:
-            self._plans[plan.name] = plan
-            self._line.add(plan.name, (plan.upcoming,))
-
-    def follow(self, now_of: Now) -> float:
-        """Enqueue all due ticks; seconds until one of the known schedules may have another."""
-        if not self._plans:
-            return LONGEST_PAUSE
-        queue = queues[self._queue_name]
-        now = now_of(queue)
-        if clock() - self._looked > FRESH and self._next_moment() <= now:
-            self.look()  # it may have been replaced or removed since
-        due, before, self._followed = self._take_due(now), self._followed, now
-        try:
-            run_all(due, lambda plan: self._serve(plan, queue, now, before))
-        finally:
-            for plan in due:
-                self._line.add(plan.name, (plan.upcoming,))
-        return min(LONGEST_PAUSE, (self._next_moment() - now).total_seconds())
-
-    def _serve(self, plan: ScheduleTracker, queue: BaseQueue, now: datetime, before: datetime) -> None:
-        self._move()
-        plan.serve_due(queue, now, before)
-
-    def _next_moment(self) -> datetime:
-        """When the first of them is due; the end of time if there is none."""
-        first = self._line.first()
-        return END if first is None else self._line.keys[first][0]
-
-    def _take_due(self, now: datetime) -> list[ScheduleTracker]:
-        due = []
-        while self._next_moment() <= now:
-            due.append(self._plans[self._line.first()])
-            self._line.drop(due[-1].name)
-        return due
-
-
-class ScheduleTracker(Tracker):
-    """One schedule that was made at run time, and its last tick as the store has it.
-
-    ``was_there``: this scheduler also looked a short time before.
-    """
-
-    _tick_format = f"schedule:{{name}}:{{tick:{_TO_THE_MICROSECOND}}}"
-
-    def __init__(self, schedule: Schedule, was_there: bool, last: bytes | None, is_paused: IsPaused):
-        rule = schedule.plan.rule
-        mark_for = rule.max_lateness + RACING
-        key = schedules.last_key(schedule.name)
-        super().__init__(schedule.name, schedule.queue_name, rule, mark_for, key, is_paused)
-        self._keep_for = mark_for.total_seconds()
-        self._schedule = schedule
-        self._was_there = was_there
-        self._last = last
-        self.upcoming = NEVER
-        """When it is to be served again; in the past for a new one."""
-        self._there: datetime | None = None
-        """When this scheduler last looked for due ticks, if it served those that it saw."""
-
-    def serve_due(self, queue: BaseQueue, now: datetime, before: datetime) -> None:
-        """Enqueue what is due. ``before`` is when due ticks were looked for the last time."""
-        if self._there is not None and before < self.upcoming:
-            self._there = max(self._there, before)
-        self.upcoming = now + timedelta(seconds=self.serve(queue, now))
-        self._there = self._served if self._served == now else None
-
-    def _next(self, after: datetime) -> datetime | None:
-        return self._schedule.timetable.next(after)
-
-    @property
-    def _timetable(self) -> object:
-        return self._schedule.timetable
-
-    def _prepare(self) -> None:
-        command = cast("Command[..., Any]", registry.find(self._schedule.command))
-        self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))
-
-    def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
-        """All ticks since this scheduler looked, if that was just now: then they are only late, not missed.
+        """All ticks since this scheduler enqueued, if that was just now: then they are only late, not missed.
 
         A tick from before it ran was missed, unless another scheduler ran, which has enqueued it or is about to.
         """
         if self._there is None or self._served is None or now - max(self._there, self._served) > ATTENTIVE:
-            return super()._picked(due, now)
+            return self._rule.pick(due, now)
         return due
 
-    def _recall(self, queue: BaseQueue, now: datetime) -> datetime:
-        """The last tick that was served, but no tick from before the schedule was made."""
-        since = self._schedule.plan.since
-        last = since if self._last is None else max(since, self._read(self._last, queue, now))
-        self._there = last if self._was_there else None
-        return last
+
+class PeriodicTracker(Tracker):
+    """A periodic command. A schedule that is seen for the first time begins at that moment."""
+
+    def __init__(self, command: PeriodicCommand[..., Any]):
+        rule, timetable = command.rule, command.validate_datetime
+        ticks_often = isinstance(timetable, Interval)
+        mark_for = rule.max_lateness + RACING if ticks_often else max(MARK_FOR, 2 * rule.max_lateness)
+        self._tick_format = f"{{name}}:{{tick:{_TO_THE_MICROSECOND if ticks_often else _TO_THE_MINUTE}}}"
+        super().__init__(command.name, f"last:{command.name}", timetable, rule, mark_for, was_there=True)
+        self._what = command, Call(), command.policy
+
+    def _first(self, queue: BaseQueue, now: datetime) -> datetime:
+        self._remember(queue, now, FIRST_SEEN)
+        return now
+
+    def _next(self, after: datetime) -> datetime | None:
+        """The next tick. A plain callable knows none: it is asked about every minute."""
+        if isinstance(self._timetable, Ticking):
+            return super()._next(after)
+        return after.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+    def _is_due(self, tick: datetime) -> bool:
+        return isinstance(self._timetable, Ticking) or self._timetable(local(tick))
+
+    def _picked(self, due: list[datetime], now: datetime) -> list[datetime]:
+        return super()._picked(due, now) if isinstance(self._timetable, Interval) else self._rule.pick(due, now)
+
+
+class ScheduleTracker(Tracker):
+    """A schedule that was made at run time. It has no tick from before it was made."""
+
+    may_change = True
+    _tick_format = f"schedule:{{name}}:{{tick:{_TO_THE_MICROSECOND}}}"
+
+    def __init__(self, schedule: Schedule, was_there: bool = False):
+        rule, key = schedule.plan.rule, schedules.last_key(schedule.name)
+        mark_for = rule.max_lateness + RACING
+        super().__init__(schedule.name, key, schedule.timetable, rule, mark_for, was_there)
+        self._keep_for = mark_for.total_seconds()
+        self._schedule = schedule
+
+    def _first(self, queue: BaseQueue, now: datetime) -> datetime:
+        return self._schedule.plan.since
+
+    def _read(self, kept: bytes, queue: BaseQueue, now: datetime) -> datetime:
+        return max(self._schedule.plan.since, super()._read(kept, queue, now))
+
+    def _prepare(self) -> None:
+        command = cast("Command[..., Any]", registry.find(self._schedule.command))
+        self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))

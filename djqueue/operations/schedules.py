@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from djqueue import schedules as made_schedules
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.scheduler import PeriodicPlan, ScheduleTracker, Tracker, last_of
+from djqueue.consumer.scheduler import PeriodicTracker, ScheduleTracker, Tracker, last_of
 from djqueue.discovery import autodiscover
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
@@ -188,18 +188,14 @@ def _of_queue(queue: BaseQueue) -> Iterator[TrackedSchedule]:
     now = datetime.fromtimestamp(queue.now(), UTC) if own or made else EPOCH
     for command in own:
         if isinstance(command, PeriodicCommand):
-            tracker: Tracker = PeriodicPlan(command, _never_paused)
+            tracker: Tracker = PeriodicTracker(command)
             when, missed = command.validate_datetime, command.rule.missed
             yield TrackedSchedule(queue, tracker, command.name, when, False, missed, EPOCH, now)
     for one in made:
-        tracker = ScheduleTracker(one, False, None, _never_paused)
+        tracker = ScheduleTracker(one)
         yield TrackedSchedule(
             queue, tracker, one.command, one.timetable, True, one.plan.rule.missed, one.plan.since, now
         )
-
-
-def _never_paused(queue: BaseQueue, name: str) -> bool:
-    return False
 
 
 def _outcomes(

@@ -154,7 +154,7 @@ class Worker:
     def _scheduled(self) -> float:
         if self.scheduler is None:
             return inf
-        self.scheduler.look()
+        self.scheduler.refresh()
         return self.scheduler.follow()
 
     def _step(self, queue: BaseQueue) -> float:

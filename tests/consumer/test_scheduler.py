@@ -6,10 +6,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from djqueue import crontab, periodic_command, queue_command, queues, schedules
-from djqueue.consumer.scheduler import LONGEST_PAUSE, Scheduler
+from djqueue import crontab, periodic_command, queue_command, queues, schedules, signals
+from djqueue.consumer.scheduler import FRESH, LONGEST_PAUSE, OFTEN, Scheduler
 from djqueue.registry import registry
 from djqueue.testing import eventually, together
+from djqueue.utils import clock as clock_of_the_machine
 from tests.support.backends import config_at
 from tests.support.consumer import only, run_one, serving, unreachable
 from tests.support.notes import cleared_per_test
@@ -238,8 +239,10 @@ class TestPauses:
     def test_schedules_of_queues_that_are_not_served_are_left_to_others(self, backend, settings):
         settings.QUEUES = backend.queues("default", "slow")
         with only(schedule(queue_name="slow")):
-            assert len(Scheduler([queues["default"]])._plans) == 0
-            assert len(Scheduler([queues["slow"]])._plans) == 1
+            default, slow = Scheduler([queues["default"]]), Scheduler([queues["slow"]])
+            assert (default.follow(), 0 < slow.follow() < LONGEST_PAUSE) == (LONGEST_PAUSE, True)
+            marks = [queues[alias].store.get(f"last:{tick.__module__}.tick") for alias in ("default", "slow")]
+            assert [mark is not None for mark in marks] == [False, True]
 
 
 @pytest.mark.backends("memory")
@@ -352,6 +355,100 @@ class TestClockChanges:
         caplog.clear()
         autumn = self.run_through(queue, clock, "2026-10-24 22:00:00", when, caplog, hours=5)
         assert autumn == ["00:15", "01:15", "02:15", "02:15", "03:15"]
+
+
+@queue_command
+def note():
+    ran.append("note")
+
+
+@pytest.mark.backends("memory")
+class TestOneBoard:
+    """Periodic commands and schedules made at run time are served together, and neither stops the other."""
+
+    @pytest.fixture
+    def scheduler(self, queue, clock):
+        with only(schedule(), note):
+            schedules.add("made", note, every=60)
+            scheduler = Scheduler([queue])
+            scheduler.tick()
+            yield scheduler
+
+    def sent(self, queue):
+        found = [record.entry.command.rpartition(".")[2] for record in queue.peek("ready")]
+        queue.flush()
+        return found
+
+    def test_a_tick_asks_for_the_time_once_for_both(self, queue, clock, scheduler, monkeypatch):
+        asked = []
+        monkeypatch.setattr(queue, "now", lambda: asked.append(1) or clock())
+        assert scheduler.follow() == 60
+        assert asked == [1]
+        clock.forward(seconds=60)
+        scheduler.tick()
+        assert self.sent(queue) == ["tick", "note"]
+
+    def test_a_clock_that_was_far_ahead_is_followed_back(self, queue, clock, scheduler):
+        clock.forward(days=60)
+        scheduler.tick()
+        assert self.sent(queue) == ["tick", "note"]
+        clock.set("2026-03-02 12:00:30")
+        scheduler.tick()
+        assert self.sent(queue) == []
+        for _ in range(2):
+            clock.forward(seconds=60)
+            scheduler.tick()
+            assert self.sent(queue) == ["tick", "note"]
+
+    def test_what_was_made_at_run_time_waits_until_it_can_be_read_and_no_command_waits_for_that(
+        self, queue, clock, scheduler, monkeypatch
+    ):
+        clock.forward(seconds=60)
+        later = clock_of_the_machine() + FRESH + OFTEN
+        with monkeypatch.context() as patch:
+            patch.setattr("djqueue.consumer.scheduler.clock", lambda: later)
+            patch.setattr(schedules.Collection, "read", unreachable)
+            assert scheduler.guarded_tick() > 0
+            assert scheduler.failures == 1
+            assert self.sent(queue) == ["tick"]
+        scheduler.refresh()
+        scheduler.guarded_tick()
+        assert self.sent(queue) == ["note"]
+
+    def test_what_is_removed_while_a_long_turn_lasts_is_not_sent(self, queue, clock, scheduler, monkeypatch):
+        schedules.add("other", note, every=60)
+        scheduler.refresh()
+        scheduler.follow()
+        clock.forward(seconds=60)
+        later = clock_of_the_machine() + FRESH
+
+        def remove_the_other(sender, **about):
+            if sender == note.name:
+                schedules.remove("other")
+                monkeypatch.setattr("djqueue.consumer.scheduler.clock", lambda: later)
+
+        signals.enqueued.connect(remove_the_other)
+        try:
+            scheduler.follow()
+        finally:
+            signals.enqueued.disconnect(remove_the_other)
+        assert self.sent(queue) == ["tick", "note"]
+
+    def test_a_schedule_that_is_damaged_rests_alone_and_is_named(self, queue, clock, scheduler, caplog):
+        schedules.add("bad", note, every=60)
+        queue.store.put("schedules:value:bad", b"junk")
+        scheduler.refresh()
+        clock.forward(seconds=60)
+        scheduler.tick()
+        assert self.sent(queue) == ["tick", "note"]
+        assert "The schedule 'bad' cannot be read, and rests" in caplog.text
+
+    def test_a_name_of_a_command_may_be_that_of_a_schedule(self, queue, clock, scheduler):
+        schedules.add(f"{tick.__module__}.tick", note, every=60)
+        scheduler.refresh()
+        clock.forward(seconds=60)
+        scheduler.tick()
+        assert sorted(self.sent(queue)) == ["note", "note", "tick"]
 
 
 RARELY = {"month": 1, "day": 1, "hour": 0, "minute": 0}

@@ -10,7 +10,7 @@ from sentry_sdk.transport import Transport
 from djqueue import Consumer, Fail, crontab, periodic_command, queue_command
 from djqueue.backends.base import OnceGuard
 from djqueue.consumer.child import FrameWriter
-from djqueue.consumer.scheduler import Scheduler
+from djqueue.consumer.scheduler import PeriodicTracker
 from djqueue.integrations.sentry import DjqueueIntegration, _monitor_schedule
 from djqueue.running.instruments import instruments
 from djqueue.timetables import Interval, interval
@@ -117,8 +117,7 @@ def test_call_run_and_what_the_run_reports_are_in_one_trace(queue, sentry, corou
 
 def test_the_attempts_of_a_tick_are_one_check_in(queue, sentry):
     id = "1" * 32
-    [plan] = Scheduler([queue])._plans
-    plan._send(OnceGuard("tick", 60), id)
+    PeriodicTracker(send_digest)._send(OnceGuard("tick", 60), id)
     run(2)
     begun, ended = sentry.of("check_in")
     assert (begun["status"], ended["status"]) == ("in_progress", "ok")

@@ -156,7 +156,7 @@ def advance(queue: BaseQueue, monkeypatch, seconds: int) -> None:
         for second in range(seconds + 1):
             patch.setattr(queue, "now", lambda second=second: start + second)
             for scheduler in pair:
-                scheduler.look()
+                scheduler.refresh()
                 scheduler.follow()
 
 

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from djqueue import operations, queues, schedules
 from djqueue.backends.entries import Entry
-from djqueue.consumer.scheduler import Scheduler
+from djqueue.consumer.scheduler import PeriodicTracker, Scheduler
 from djqueue.messages.failures import with_error
 from djqueue.operations import finding, paging
 from djqueue.results import Result
@@ -352,11 +352,10 @@ def schedule_that_was_never_seen(scene: Scene):
 def schedule_that_ticked(scene: Scene):
     scene.serve()
     follow_schedules(scene)
-    scheduler = Scheduler([scene.queue])
-    [plan] = [one for one in scheduler._plans if one.name == commands.nightly.name]
-    now = datetime.fromtimestamp(scene.queue.now(), UTC)
+    tracker, now = PeriodicTracker(commands.nightly), datetime.fromtimestamp(scene.queue.now(), UTC)
     tick = commands.nightly.validate_datetime.next(now)
-    plan.serve(scene.queue, tick + timedelta(seconds=1))
+    tracker.recall(scene.queue, scene.queue.store.get(tracker.key), now)
+    tracker.serve(scene.queue, tick + timedelta(seconds=1), now)
     scene.names["tick"] = f"{tick:%H:%M:%S}"
 
 

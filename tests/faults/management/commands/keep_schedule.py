@@ -28,6 +28,6 @@ class Command(BaseCommand):
         began = float(until(lambda: start.exists() and start.read_text(), timeout=120))
         queue.now = lambda: epoch + (ledger.now() - began) * speed
         while queue.now() < end:
-            scheduler.look()
+            scheduler.refresh()
             time.sleep(scheduler.follow() / speed)
         scheduler.follow()
