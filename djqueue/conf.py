@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.utils.functional import empty
 
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import is_exception, priority, seconds, whole
@@ -187,6 +188,8 @@ _READ: dict[str, Any] = vars(settings)
 """Where Django keeps the settings that were read before; one that is assigned leaves it until it is read again."""
 _unsaid: dict[str, Any] = {}
 """The values of settings that the project does not have."""
+_forgotten = 0
+"""How often these were forgotten."""
 
 
 def get(name: str) -> Any:
@@ -212,9 +215,17 @@ def of_django(name: str) -> Any:
     return getattr(settings, name) if value is _UNSAID else value
 
 
-def assigned(names: Iterable[str]) -> tuple[Any, ...]:
-    """What was assigned to these settings where an assignment goes now; equal as long as none is assigned."""
-    return tuple(map(vars(_READ["_wrapped"]).get, names))
+def version(names: Collection[str]) -> tuple[Any, ...]:
+    """What equals a later one as long as none of these settings has changed, of djqueue or of Django.
+
+    Whoever keeps what was made of settings takes it before they are read: then no change is missed, though the first
+    reading of a setting counts as one. Django sends no signal of an assignment.
+    """
+    holder = _READ["_wrapped"]
+    if holder is empty:
+        settings._setup()
+        holder = _READ["_wrapped"]
+    return holder, _forgotten, *map(_READ.get, names), *map(vars(holder).get, names)
 
 
 def _default(name: str) -> Any:
@@ -247,7 +258,9 @@ def variable_of(name: str) -> str | None:
 
 def forget(**kwargs: Any) -> None:
     """Read settings and environment variables again."""
+    global _forgotten
     _unsaid.clear()
+    _forgotten += 1
 
 
 setting_changed.connect(forget, dispatch_uid="djqueue.conf")

@@ -75,13 +75,10 @@ class Cancelled(StrEnum):
 class EnqueueStatus:
     """The outcome of sending a call, which the producer gives to its handle."""
 
-    __slots__ = ("accepted", "guard")
-
-    def __init__(self, guard: str = ""):
-        self.accepted: bool | None = None
-        """Whether the queue took it; None before it was sent."""
-        self.guard = guard
-        """The key of its guard, under which the store has a mark."""
+    accepted: bool | None = None
+    """Whether the queue took it; None before it was sent."""
+    guard = ""
+    """The key of its guard, under which the store has a mark."""
 
 
 @answering("result")
@@ -103,9 +100,18 @@ class Result(Generic[R_co]):
     """Whether its result is kept: for as long as its ``result_ttl``, or the setting, gives."""
     sending: EnqueueStatus | None = field(default=None, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not self.id:
-            raise TypeError(f"Result(id={self.id!r}): give the id of a message, a text.")
+    def __init__(
+        self,
+        id: str,
+        command: str = "",
+        queue_name: str = conf.DEFAULT_ALIAS,
+        kept: bool = True,
+        sending: EnqueueStatus | None = None,
+    ):
+        if not isinstance(id, str) or not id:
+            raise TypeError(f"Result(id={id!r}): give the id of a message, a text.")
+        self.id, self.command, self.queue_name = id, command, queue_name  # type: ignore[misc]  # frozen for a checker
+        self.kept, self.sending = kept, sending  # type: ignore[misc]
 
     if not TYPE_CHECKING:  # type checkers would take a call
         do_not_call_in_templates = True

@@ -123,7 +123,8 @@ def _instead_of(given: str, value: object) -> str:
 
 def _prepared(target: Command, args: Sequence[Any], kwargs: dict[str, Any] | None, policy: Policy) -> Call:
     try:
-        return target.prepared(_call(args, kwargs), policy)[0]
+        [(call, _)] = target.prepared([_call(args, kwargs)], policy)
+        return Call(*call)
     except TypeError as error:
         if not args and not kwargs:
             error.add_note("Its arguments are given as args=(...) or kwargs={...}.")

@@ -21,7 +21,8 @@ from djqueue.throttle import throttled
 from djqueue.utils import nearest, seconds
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
-_DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS")
+DESCRIBING = ("QUEUES", "QUEUE_CLASS", "QUEUE_NAME", "QUEUE_CONNECTION", "QUEUE_OPTIONS")
+"""The settings that describe queues."""
 ADD_APP = "Add 'djqueue' to INSTALLED_APPS."
 _DEFAULT_STORE: dict[str, Any] = {"CLASS": "djqueue.backends.database.DatabaseStore", "CONNECTION": ""}
 
@@ -60,16 +61,17 @@ class Queues:
     """The queues of this project by alias, like ``django.core.cache.caches``: one object each, made when asked for."""
 
     def __init__(self) -> None:
-        self._made: dict[str, BaseQueue] = {}
-        self._assigned: tuple[Any, ...] = ()
+        self.made: dict[str, BaseQueue] = {}
+        """Those that were asked for. The dictionary is replaced when all are forgotten."""
+        self._version: tuple[Any, ...] = ()
         self._described: tuple[Any, ...] = ()
         self._lock = threading.RLock()
 
     def __getitem__(self, alias: str) -> BaseQueue:
         """Raises InvalidQueueError for an alias that no setting names."""
-        if conf.assigned(_DESCRIBING) != self._assigned:  # Django sends no signal of an assignment
+        if conf.version(DESCRIBING) != self._version:
             self._read_again()
-        queue = self._made.get(alias)
+        queue = self.made.get(alias)
         return queue if queue is not None else self._make(alias)
 
     def __iter__(self) -> Iterator[str]:
@@ -83,25 +85,25 @@ class Queues:
 
     def reset(self) -> None:
         """Forget all queues; they are made again from the settings when asked for."""
-        self._made = {}
+        self.made = {}
         self._lock = threading.RLock()
 
     def _read_again(self) -> None:
         with self._lock:
-            self._assigned, described = conf.assigned(_DESCRIBING), tuple(map(conf.get, _DESCRIBING))
+            self._version, described = conf.version(DESCRIBING), tuple(map(conf.get, DESCRIBING))
             if described != self._described:
-                self._made, self._described = {}, described
+                self.made, self._described = {}, described
 
     def _make(self, alias: str) -> BaseQueue:
         with self._lock:
-            if alias not in self._made:
+            if alias not in self.made:
                 configs = conf.queue_configs()
                 if alias not in configs:
                     meant, known = nearest(alias, configs), ", ".join(sorted(configs))
                     hint = f"did you mean {meant!r}?" if meant else f"there are: {known}."
                     raise InvalidQueueError(f"There is no queue {alias!r} in QUEUES; {hint}")
-                self._made[alias] = build(configs[alias])
-            return self._made[alias]
+                self.made[alias] = build(configs[alias])
+            return self.made[alias]
 
 
 def build(config: conf.QueueConfig) -> BaseQueue:
@@ -178,7 +180,7 @@ queues = Queues()
 
 
 def _forget(*, setting: str, **kwargs) -> None:
-    if setting in (*_DESCRIBING, "DATABASES"):
+    if setting in (*DESCRIBING, "DATABASES"):
         queues.reset()  # all others are read when they are needed, and a queue in memory keeps its entries
 
 

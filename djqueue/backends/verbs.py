@@ -111,6 +111,8 @@ class QueueVerbs:
         super().__init_subclass__(**options)
         if "exchange" not in vars(cls) and not vars(cls).keys().isdisjoint({"claim", "complete"}):
             cls.exchange = QueueVerbs.exchange  # type: ignore[method-assign]  # which calls what this class overrides
+        if "put" in vars(cls) and "put_new" not in vars(cls):
+            cls.put_new = QueueVerbs.put_new  # type: ignore[method-assign]
         if "remove" in vars(cls) and "cancel" not in vars(cls):
             cls.cancel = QueueVerbs.cancel  # type: ignore[method-assign]
 
@@ -161,6 +163,10 @@ class QueueVerbs:
             self._put_one(entry) if guard is None else self._put_if_allowed(entry, guard)
             for entry, guard in zip(entries, guards or [None] * len(entries), strict=True)
         ]
+
+    def put_new(self, entry: Entry) -> bool:
+        """:meth:`put` one entry without a guard, whose id is new; a backend may take a shorter way."""
+        return self.put([entry])[0]
 
     def _put_one(self, entry: Entry) -> bool:
         self.write(pack(stamped(entry, self.now())))

@@ -22,6 +22,7 @@ from djqueue.consumer.loop import Loop, run_all
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
 from djqueue.flow.board import Line
+from djqueue.messages.codecs import Arguments
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.running.instruments import Tick, current_tick
@@ -243,7 +244,7 @@ class Tracker:
     """Whether it is replaced or removed while a consumer runs."""
     _tick_format: str
     """Names a tick, by ``name`` and ``tick``."""
-    _what: tuple[Command[..., Any], Call, Policy]
+    _what: tuple[Command[..., Any], Arguments, Policy]
     """What is sent at each tick."""
     _keep_for: float | None = None
     """Seconds for which its last tick is remembered; None: for ever."""
@@ -425,4 +426,5 @@ class ScheduleTracker(Tracker):
 
     def _prepare(self) -> None:
         command = cast("Command[..., Any]", registry.find(self._schedule.command))
-        self._what = command, *command.prepared_anew(Call(*self._schedule.call), self._schedule.policy(command))
+        [(call, policy)] = command.prepared_anew(self._schedule.call, self._schedule.policy(command))
+        self._what = command, call, policy

@@ -188,7 +188,7 @@ class ScheduleForm(forms.Form):
         if call is None:
             is_same = self.known is not None and self.known.command == target.name
             call = Call(*target.as_made(cast("Schedule", self.known).call)) if is_same else Call()
-        target.prepared(call, target.policy)
+        target.prepared([call], target.policy)
         return call
 
 

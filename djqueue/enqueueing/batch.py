@@ -255,6 +255,8 @@ class HandlerCommand(BatchFunction):
             raise TypeError(f"{self.name}: requests are given by position{misplaced(self.__name__, (), options)}")
         return self.enqueue_many([(request,) for request in requests])
 
+    __call__ = enqueue  # type: ignore[assignment]
+
     def item(self, args: tuple, kwargs: dict) -> Any:
         """The request that a call carries: itself, or its fields and the name of its class. Raises InvalidMessage."""
         try:
@@ -266,7 +268,7 @@ class HandlerCommand(BatchFunction):
     def as_made(self, call: Arguments) -> Arguments:
         return (self.item(*call),), {}
 
-    def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
+    def identity(self, call: Arguments, policy: Policy) -> tuple[dict[str, object], object]:
         request = self.item(*call)
         return {"request": plain(request)}, policy.guard_key(request) if policy.guard_key else None
 
@@ -281,26 +283,20 @@ class HandlerCommand(BatchFunction):
         finally:
             slot.release()
 
-    def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
-        return self._placed([call], policy)[0]
-
-    def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
-        return self.prepared(Call((self.item(*call),)), policy)
-
-    def _send(self, calls: list[Call], policy: Policy) -> list[Result[Any]]:
-        return self._put(self._placed(calls, policy))
-
-    def _placed(self, calls: list[Call], policy: Policy) -> list[tuple[Call, Policy]]:
+    def prepared(self, calls: Sequence[Arguments], policy: Policy) -> list[tuple[Arguments, Policy]]:
         """Each call as it is sent, with the options of its thread."""
-        for call in calls:
-            if len(call.args) != 1 or call.kwargs:
+        for args, kwargs in calls:
+            if len(args) != 1 or kwargs:
                 raise TypeError(f"{self.name}: a request is one argument.")
-        requests = [call.args[0] for call in calls]
+        requests = [args[0] for args, _ in calls]
         routes = self._routes(requests)
         routed = {route: policy.using(shard=route.thread, priority=route.priority) for route in dict.fromkeys(routes)}
         serializer = policy.serializer or conf.get("QUEUE_SERIALIZER")
         carried = [Call((one,)) if serializer == "pickle" else self._in_fields(one) for one in requests]
         return [(call, routed[route]) for call, route in zip(carried, routes, strict=True)]
+
+    def prepared_anew(self, call: Arguments, policy: Policy) -> list[tuple[Arguments, Policy]]:
+        return self.prepared([((self.item(*call),), {})], policy)
 
     def _routes(self, requests: Sequence[Any]) -> list[Route]:
         if not requests:

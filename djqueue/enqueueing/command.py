@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import singledispatch
 from typing import Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack, overload
 
 from asgiref.sync import sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
 
-from djqueue.enqueueing import producer
-from djqueue.enqueueing.producer import Call
+from djqueue.enqueueing.producer import Call, Terms, send
 from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive, unexpected
-from djqueue.exceptions import EncodeError, MessageTooLarge, StoreError
 from djqueue.hints import answering
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
@@ -55,6 +52,8 @@ class Command(Generic[P, R]):
     """Is notified of each attempt at a call through Django's tasks."""
     sample_call: ClassVar[Arguments | None] = None
     """A call that functions of the arguments must take, if the signature does not say it."""
+    terms: Terms | None = None
+    """What its last call was sent by."""
     rule: Rule | None = None
     """For a periodic command: what becomes of ticks at which no consumer ran."""
 
@@ -71,6 +70,7 @@ class Command(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(func)
         self._signature = self._signature_of(func)
         self._simple = _simple_counts(self._signature)
+        """The numbers of positional arguments alone that fit: a quick test, as ``bind`` is slow."""
         if not self.batched:
             refuse_unknown_sensitive(self.name, self._signature, policy)
         refuse_misfits(self.name, self._signature, policy, self.sample_call)
@@ -91,13 +91,6 @@ class Command(Generic[P, R]):
         return with_policy, (self.declared, self.policy)
 
     @overload
-    def __call__(self: Command[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
-    @overload
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[R]: ...
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[Any]:
-        return self.enqueue(*args, **kwargs)
-
-    @overload
     def enqueue(self: Command[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
     @overload
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[R]: ...
@@ -107,7 +100,12 @@ class Command(Generic[P, R]):
         Raises TypeError if the arguments do not fit the signature or cannot be encoded, MessageTooLarge, QueueFull,
         or StoreError if the store cannot be used.
         """
-        return self.declared._send([Call(args, kwargs)], self.policy)[0]
+        call = args, kwargs
+        if kwargs or len(args) not in self._simple:
+            self._fit(call)
+        return send(self, [(call, self.policy)])[0]
+
+    __call__ = enqueue
 
     @overload
     async def aenqueue(self: Command[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
@@ -132,7 +130,7 @@ class Command(Generic[P, R]):
             raise TypeError(f"{self.name}: enqueue_many() takes calls alone{hint}")
         if not isinstance(calls, Iterable):
             raise TypeError(f"{self.name}: enqueue_many() takes a list of calls, as in [(1,), (2,)], not {calls!r}.")
-        return self.declared._send([Call.of(given) for given in calls], self.policy)
+        return send(self, self.prepared([Call.of(given) for given in calls], self.policy))
 
     @overload
     async def aenqueue_many(
@@ -172,7 +170,7 @@ class Command(Generic[P, R]):
                 error.add_note(hint.removeprefix(". "))
             raise
 
-    def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]:
+    def identity(self, call: Arguments, policy: Policy) -> tuple[dict[str, object], object]:
         """The arguments of a call by name, defaults too, and what their key makes of them, if there is one."""
         bound = self.bind(call)
         bound.apply_defaults()
@@ -201,7 +199,7 @@ class Command(Generic[P, R]):
             )
         collected = Call.of(collected)
         try:
-            self._fit(*collected)
+            self._fit(collected)
         except TypeError as error:
             error.add_note(
                 "That is what merge= returned: a tuple is a call's positional arguments, a dict its keywords."
@@ -209,41 +207,27 @@ class Command(Generic[P, R]):
             raise
         return collected
 
-    def _send(self, calls: list[Call], policy: Policy) -> list[Result[Any]]:
-        for args, kwargs in calls:
-            if kwargs or len(args) not in self._simple:
-                self._fit(args, kwargs)
-        return self._put([(call, policy) for call in calls])
+    def prepared(self, calls: Sequence[Arguments], policy: Policy) -> list[tuple[Arguments, Policy]]:
+        """Calls as they are sent, each with its options. Raises as :meth:`enqueue` does for what cannot be."""
+        for call in calls:
+            if call[1] or len(call[0]) not in self._simple:
+                self._fit(call)
+        return [(call, policy) for call in calls]
 
-    def prepared(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
-        """A call as it is sent, and with which options. Raises as :meth:`enqueue` does for what cannot be."""
-        self._fit(*call)
-        return call, policy
-
-    def prepared_anew(self, call: Call, policy: Policy) -> tuple[Call, Policy]:
+    def prepared_anew(self, call: Arguments, policy: Policy) -> list[tuple[Arguments, Policy]]:
         """A call that was prepared and stored before, as it is sent now."""
-        return self.prepared(call, policy)
-
-    def _put(self, calls: list[tuple[Call, Policy]]) -> list[Result[Any]]:
-        try:
-            return producer.send(self, calls)
-        except (EncodeError, MessageTooLarge, StoreError) as error:
-            error.add_note(f"In a call of {self.name}.")
-            raise
-        except SynchronousOnlyOperation as error:
-            text = f"{self.name} is called in async code, where it would block the event loop"
-            raise SynchronousOnlyOperation(f"{text}: await {self.__name__}.aenqueue(...)") from error
+        return self.prepared([call], policy)
 
     @staticmethod
     def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(func)
 
-    def _fit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _fit(self, call: Arguments) -> None:
         try:
-            self.bind((args, kwargs))
+            self.bind(call)
         except TypeError as error:
-            hint = misplaced(self.__name__, self._signature.parameters, kwargs)
-            why = unexpected(self._signature.parameters, kwargs) or str(error)
+            hint = misplaced(self.__name__, self._signature.parameters, call[1])
+            why = unexpected(self._signature.parameters, call[1]) or str(error)
             raise TypeError(f"{self.name}: {why}{hint or f'. Call it as {self._written()}'}") from None
 
     def _unbound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -263,7 +247,7 @@ class Command(Generic[P, R]):
 def with_policy(command: C, policy: Policy) -> C:
     """A copy of a command with these options, unchecked; pickles refer to this function."""
     changed = object.__new__(type(command))
-    changed.__dict__.update(command.__dict__, policy=policy)
+    changed.__dict__.update(command.__dict__, policy=policy, terms=None)
     return changed
 
 
@@ -325,7 +309,6 @@ def refuse_nested(cls: type) -> None:
 
 
 def _simple_counts(signature: inspect.Signature) -> range:
-    """The numbers of positional arguments alone that fit the signature: a quick test, as ``bind`` is slow."""
     parameters = signature.parameters.values()
     if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
         return range(0)

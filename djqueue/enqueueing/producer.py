@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
-from django.db import transaction
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connections, transaction
 from django.dispatch import Signal
 from django.utils.asyncio import async_unsafe
 
@@ -26,16 +27,16 @@ from djqueue.exceptions import (
     StoreError,
 )
 from djqueue.messages.codecs import Arguments
-from djqueue.messages.envelope import Message, encode, new_ids
+from djqueue.messages.envelope import Encoder, Message, new_id, new_ids
 from djqueue.messages.metadata import carriers
-from djqueue.policies.policy import Policy
+from djqueue.policies.policy import Policy, placed
 from djqueue.registry import Runnable
 from djqueue.results import EnqueueStatus, Result
 from djqueue.running.context import open_entry
 from djqueue.running.executor import run_inline
 from djqueue.running.instruments import instruments
 from djqueue.utils import log_safely, slices
-from djqueue.wiring import queues, why_no_facts
+from djqueue.wiring import DESCRIBING, queues, why_no_facts
 
 logger = logging.getLogger(__name__)
 
@@ -76,10 +77,13 @@ class Call(NamedTuple):
 class Enqueueable(Runnable, Protocol):
     """The part of a command that the producer needs; :class:`djqueue.enqueueing.command.Command` has it."""
 
+    __name__: str
     whole: bool
+    terms: Terms | None
 
-    def as_asked(self, func: object, call: Arguments) -> Arguments: ...
-    def identity(self, call: Call, policy: Policy) -> tuple[dict[str, object], object]: ...
+    @property
+    def declared(self) -> Enqueueable: ...
+    def identity(self, call: Arguments, policy: Policy) -> tuple[dict[str, object], object]: ...
     def merged(self, merge: Callable[..., Any], waits: Arguments, new: Arguments) -> Call: ...
 
 
@@ -87,40 +91,115 @@ class Enqueueable(Runnable, Protocol):
 class PendingCall:
     """A call on its way."""
 
-    command: Enqueueable
-    policy: Policy
+    terms: Terms
     entry: Entry
+    guard: Guard | None
     sending: EnqueueStatus
-    guard: Guard | None = None
-    kept: bool = False
-    """Whether its result will be kept."""
 
 
-def send(command: Enqueueable, calls: Sequence[tuple[Call, Policy]]) -> list[Result]:
+SETTINGS = (
+    *("QUEUE_ALWAYS_EAGER", "QUEUE_DEFAULT_PRIORITY", "QUEUE_MAX_MESSAGE_SIZE", "QUEUE_MODELS", "QUEUE_RESULT_TTL"),
+    *("QUEUE_SERIALIZER", "SECRET_KEY", *DESCRIBING),
+)
+"""The settings that the terms of a call are made of."""
+
+
+class Terms:
+    """What the calls of a command with the same options have in common, prepared for as long as no setting changes.
+
+    Raises InvalidQueueError, NotSupported, EncodeError, and what a function raises that is asked for an option.
+    """
+
+    def __init__(self, command: Enqueueable, given: Policy, version: object):
+        self.command, self.name, self.given, self.version = command.declared, command.name, given, version
+        self.declared = command.declared.policy
+        self.queue = queue = queues[given.queue_name]
+        self.alias = given.queue_name
+        refuse_what_it_cannot(queue, given)
+        self.policy = policy = given.resolved(queue.now)
+        self.holds = not (given.asks or (given.run_at and given.ttl is not None))
+        carried = {} if policy is self.declared else policy.overrides(self.declared)
+        self.encoder = _encoder(command.name, queue.base_name, carried, policy)
+        self.priority = conf.get("QUEUE_DEFAULT_PRIORITY") if policy.priority is None else policy.priority
+        self.kept = policy.keeps_result > 0
+        self.eager = conf.get("QUEUE_ALWAYS_EAGER")
+
+    def pending(self, call: Arguments, id: str) -> PendingCall:
+        """A call as it is put. Raises EncodeError, MessageTooLarge, and what a function for its shard or key raises."""
+        policy, queue = self.policy, self.queue
+        metadata = carriers.produce(queue.alias) if carriers.registered else {}
+        if instruments.registered:
+            metadata |= instruments.sent(queue.alias, self.name, id)
+        data = self.encoder.encode(id, call[0], call[1], metadata)
+        lane, gate, guard = "", "", None
+        if policy.plan is not None:
+            lane, gate = placed(policy.plan, self.name, self.command.as_asked(policy.plan.key, call))
+        if policy.guarded:
+            guard = policy.condition(self.name, *self.command.identity(call, policy))
+        entry = Entry(data, id, self.priority, policy.run_at, policy.delay, lane, 0, 0, 0, 0.0, self.name, "", gate, "")
+        pending_call = PendingCall(self, entry, guard, EnqueueStatus())
+        if guard is not None:
+            pending_call.sending.guard = guard.key
+        return pending_call
+
+
+def terms_of(command: Enqueueable, policy: Policy) -> Terms:
+    """The terms of the calls of a command with these options: those of its last call, if nothing has changed since."""
+    terms, version = command.terms, conf.version(SETTINGS)
+    if (
+        terms is None
+        or terms.given is not policy
+        or terms.version != version
+        or terms.declared is not command.declared.policy
+        or queues.made.get(terms.alias) is not terms.queue
+    ):
+        terms = Terms(command, policy, version)
+        command.terms = terms if terms.holds else None
+    return terms
+
+
+def send(command: Enqueueable, calls: Sequence[tuple[Arguments, Policy]]) -> list[Result]:
     """Encode calls, each with its options, and put them, within the caller's transaction or when it commits.
 
-    All go to the queue of the first call.
+    All go to the queue of the first call. Raises as :meth:`Command.enqueue` does. In eager mode they are run here.
     """
     if not calls:
         return []
-    queue = queues[calls[0][1].queue_name]
-    pending = _pending_calls(command, calls, queue)
-    _refuse_too_many(queue, command, pending)
-    is_eager = conf.get("QUEUE_ALWAYS_EAGER")
-    if queue.async_unsafe and not is_eager:
-        _refuse_event_loop()
-    if is_eager:
-        for pending_call in pending:
-            run_inline(queue, pending_call.entry, command, pending_call.policy)
-            pending_call.sending.accepted = True
-    elif queue.on_commit is not None and transaction.get_connection(queue.on_commit).in_atomic_block:
-        when_committed(queue.on_commit, _put_or_report, queue, pending)
-    else:
-        try:
+    pending: list[PendingCall] = []
+    results: list[Result] = []
+    ids = [new_id()] if len(calls) == 1 else new_ids(len(calls))
+    try:
+        terms = terms_of(command, calls[0][1])
+        for (call, policy), id in zip(calls, ids, strict=True):
+            if policy is not terms.given or (pending and policy.asks):  # what is a function is asked at each call
+                terms = terms_of(command, policy)
+            pending.append(one := terms.pending(call, id))
+            results.append(Result(id, command.name, terms.alias, terms.kept, one.sending))
+        queue = terms.queue
+        if command.whole and queue.database is None:
+            _refuse_too_many(queue, command, pending)
+        if terms.eager:
+            _run_here(queue, pending)
+            return results
+        if queue.async_unsafe:
+            _refuse_event_loop()
+        if queue.on_commit is not None and connections[queue.on_commit].in_atomic_block:
+            when_committed(queue.on_commit, _put_or_report, queue, pending)
+        else:
             _put(queue, pending)
-        except StoreError as error:
-            raise error.of_queue(queue.alias) from None
-    return [Result(one.entry.id, command.name, one.policy.queue_name, one.kept, one.sending) for one in pending]
+    except (EncodeError, MessageTooLarge, StoreError) as error:
+        error.add_note(f"In a call of {command.name}.")
+        raise
+    except SynchronousOnlyOperation as error:
+        text = f"{command.name} is called in async code, where it would block the event loop"
+        raise SynchronousOnlyOperation(f"{text}: await {command.__name__}.aenqueue(...)") from error
+    return results
+
+
+def _run_here(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
+    for one in pending:
+        run_inline(queue, one.entry, one.terms.command, one.terms.policy)
+        one.sending.accepted = True
 
 
 @async_unsafe("")
@@ -128,14 +207,14 @@ def _refuse_event_loop() -> None:
     """Raises SynchronousOnlyOperation in the thread of an event loop, as Django does for its databases."""
 
 
-def send_once(command: Enqueueable, call: Call, policy: Policy, guard: OnceGuard, id: str) -> bool:
+def send_once(command: Enqueueable, call: Arguments, policy: Policy, guard: OnceGuard, id: str) -> bool:
     """Put one call unless the guard's key was used; whether it was put.
 
     That is one atomic step, unless the call has a guard of its own. Then the key is used first, and a crash
     between the two steps loses the call.
     """
-    queue = queues[policy.queue_name]
-    pending_call = _pending_call(command, call, _terms_of(command, policy, queue), queue, id)
+    terms = terms_of(command, policy)
+    queue, pending_call = terms.queue, terms.pending(call, id)
     if pending_call.guard is not None:
         return _put_marked(queue, pending_call, guard)
     [accepted] = queue.put([pending_call.entry], [guard])
@@ -155,58 +234,21 @@ def _put_marked(queue: BaseQueue, pending_call: PendingCall, guard: OnceGuard) -
     return bool(pending_call.sending.accepted)
 
 
-class Terms(NamedTuple):
-    """What calls with the same options have in common: read once, as settings may change before the next calls."""
-
-    policy: Policy
-    """The options, with the values of those that are functions."""
-    carried: dict[str, Any]
-    """The options that the consumer needs and that are not the command's own."""
-    encoding: dict[str, Any]
-    kept: bool
-    """Whether their results will be kept."""
-    queue_name: str
-
-
-def _terms_of(command: Enqueueable, given: Policy, queue: BaseQueue) -> Terms:
-    refuse_what_it_cannot(queue, given)
-    policy = given.resolved(queue.now)
-    carried = {} if policy is command.policy else policy.overrides(command.policy)
-    return Terms(policy, carried, _encoding(policy), policy.keeps_result > 0, queue.base_name)
-
-
-def _pending_calls(command: Enqueueable, calls: Sequence[tuple[Call, Policy]], queue: BaseQueue) -> list[PendingCall]:
-    pending, before, terms = [], None, None
-    for (call, given), id in zip(calls, new_ids(len(calls)), strict=True):
-        if terms is None or given is not before or given.asks:  # what is a function is asked at each call
-            before, terms = given, _terms_of(command, given, queue)
-        pending.append(_pending_call(command, call, terms, queue, id))
-    return pending
-
-
-def _pending_call(command: Enqueueable, call: Call, terms: Terms, queue: BaseQueue, id: str) -> PendingCall:
-    policy, carried, encoding, kept, queue_name = terms
-    metadata = carriers.produce(queue.alias) if carriers.registered else {}
-    if instruments.registered:
-        metadata |= instruments.sent(queue.alias, command.name, id)
-    data = encode(Message(id, queue_name, command.name, *call, metadata, carried), **encoding)
-    asked = call if policy.plan is None else command.as_asked(policy.plan.key, call)
-    entry = policy.to_entry(data, id, command.name, asked)
-    guard = policy.condition(command.name, *command.identity(call, policy)) if policy.guarded else None
-    return PendingCall(command, policy, entry, EnqueueStatus("" if guard is None else guard.key), guard, kept)
-
-
 def encoded(message: Message, policy: Policy) -> bytes:
     """A message, encoded by its options. Raises EncodeError, MessageTooLarge."""
-    return encode(message, **_encoding(policy))
+    encoder = _encoder(message.command, message.queue, message.options, policy)
+    return encoder.encode(message.id, message.args, message.kwargs, message.metadata)
 
 
-def _encoding(policy: Policy) -> dict[str, Any]:
-    return {
-        "serializer": policy.serializer or conf.get("QUEUE_SERIALIZER"),
-        "models": policy.models or conf.get("QUEUE_MODELS"),
-        "max_size": conf.get("QUEUE_MAX_MESSAGE_SIZE"),
-    }
+def _encoder(command: str, queue: str, options: dict[str, Any], policy: Policy) -> Encoder:
+    return Encoder(
+        command,
+        queue,
+        options,
+        serializer=policy.serializer or conf.get("QUEUE_SERIALIZER"),
+        models=policy.models or conf.get("QUEUE_MODELS"),
+        max_size=conf.get("QUEUE_MAX_MESSAGE_SIZE"),
+    )
 
 
 def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
@@ -217,8 +259,6 @@ def refuse_what_it_cannot(queue: BaseQueue, policy: Policy) -> None:
 
 
 def _refuse_too_many(queue: BaseQueue, command: Enqueueable, pending: Sequence[PendingCall]) -> None:
-    if not command.whole or queue.database is not None:
-        return
     if len(pending) > CHUNK:
         raise ValueError(f"{command.name}: {len(pending)} requests; this queue takes up to {CHUNK} together.")
     if _takes_several_steps(queue, pending):
@@ -238,51 +278,57 @@ def _bytes_of(pending: Sequence[PendingCall]) -> int:
 
 
 def _put(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
-    """Put calls, which a database takes together or not at all."""
-    chunks = _chunks(pending)
-    if queue.database is not None and len(pending) > 1 and (len(chunks) > 1 or _takes_several_steps(queue, pending)):
-        with transaction.atomic(using=queue.database):
-            for chunk in chunks:
-                _put_chunk(queue, chunk)
-    else:
-        for chunk in chunks:
-            _put_chunk(queue, chunk)
+    """Put calls, which a database takes together or not at all, and announce them.
 
-
-def _chunks(pending: Sequence[PendingCall]) -> list[Sequence[PendingCall]]:
-    """The calls that are put in one step: calls that are merged go one by one."""
-    size = 1 if pending[0].policy.merge else CHUNK
-    return [pending] if len(pending) <= size else list(slices(pending, size))
-
-
-def _put_chunk(queue: BaseQueue, chunk: Sequence[PendingCall]) -> None:
+    Raises a StoreError that names the queue.
+    """
+    first, count = pending[0], len(pending)
     try:
-        if chunk[0].policy.merge:
-            answers = [_put_or_merge(queue, chunk[0])]
+        if count == 1 and first.guard is None:
+            first.sending.accepted = queue.put_new(first.entry)
+            if any(map(_receivers_of, _SIGNALS)):
+                _announce(queue, pending)
+        elif queue.database is not None and (count > _step_of(first) or _takes_several_steps(queue, pending)):
+            with transaction.atomic(using=queue.database):
+                _put_steps(queue, pending)
         else:
-            guards = [one.guard for one in chunk]
-            answers = queue.put([one.entry for one in chunk], guards if any(guards) else None)
-    except PartialEnqueueError as error:
-        _announce(queue, _decided(chunk, error))
-        raise
-    for one, accepted in zip(chunk, answers, strict=True):
-        one.sending.accepted = accepted
-    _announce(queue, chunk)
+            _put_steps(queue, pending)
+    except StoreError as error:
+        raise error.of_queue(queue.alias) from None
 
 
-def _decided(piece: Sequence[PendingCall], error: Exception) -> list[PendingCall]:
+def _step_of(first: PendingCall) -> int:
+    """How many calls are put in one round trip: those that are merged go one by one."""
+    return 1 if first.terms.policy.merge else CHUNK
+
+
+def _put_steps(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
+    for step in slices(pending, _step_of(pending[0])):
+        try:
+            if step[0].terms.policy.merge:
+                answers = [_put_or_merge(queue, step[0])]
+            else:
+                guards = [one.guard for one in step]
+                answers = queue.put([one.entry for one in step], guards if any(guards) else None)
+        except PartialEnqueueError as error:
+            _announce(queue, _decided(step, error))
+            raise
+        for one, accepted in zip(step, answers, strict=True):
+            one.sending.accepted = accepted
+        _announce(queue, step)
+
+
+def _decided(step: Sequence[PendingCall], error: Exception) -> list[PendingCall]:
     """The calls that were put, or refused by their guards, before an error: none, unless the error names them."""
     if not isinstance(error, PartialEnqueueError):
         return []
     accepted, unsent = set(error.accepted), set(error.unsent)
-    for pending_call in piece:
+    for pending_call in step:
         pending_call.sending.accepted = pending_call.entry.id in accepted
-    return [pending_call for pending_call in piece if pending_call.entry.id not in unsent]
+    return [pending_call for pending_call in step if pending_call.entry.id not in unsent]
 
 
 def _announce(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
-    if not any(map(_receivers_of, _SIGNALS)):
-        return
     news = [(signal, one.entry) for one in pending for signal in _news(one) if signal.receivers]
     if news:
         _emit(queue, news)
@@ -308,13 +354,14 @@ def _emit_now(queue: BaseQueue, news: Sequence[tuple[Signal, Entry]]) -> None:
 
 def _put_or_report(queue: BaseQueue, pending: Sequence[PendingCall]) -> None:
     """Send calls after the commit. No caller is left to catch an error, so a failure is logged and signalled."""
-    pieces, alone = _chunks(pending) if queue.database is None else [pending], pending[0].policy.merge is not None
-    for number, piece in enumerate(pieces):
+    alone = pending[0].terms.policy.merge is not None
+    steps = [*slices(pending, _step_of(pending[0]))] if queue.database is None else [pending]
+    for number, step in enumerate(steps):
         try:
-            _put(queue, piece)
+            _put(queue, step)
         except Exception as error:
-            lost = [piece] if alone else pieces[number:]  # a merge may fail for one call and not for the next
-            decided = {pending_call.entry.id for pending_call in _decided(piece, error)}
+            lost = [step] if alone else steps[number:]  # a merge may fail for one call and not for the next
+            decided = {pending_call.entry.id for pending_call in _decided(step, error)}
             left = (pending_call.entry for some in lost for pending_call in some)
             _report(queue, [entry for entry in left if entry.id not in decided], error)
             if not alone:
@@ -350,7 +397,7 @@ def _put_or_merge(queue: BaseQueue, pending_call: PendingCall) -> bool:
 
 def _merged(queue: BaseQueue, pending_call: PendingCall) -> bool:
     """Whether the waiting entry could be changed: not if it has begun meanwhile, or another process changed it."""
-    command, policy, entry = pending_call.command, pending_call.policy, pending_call.entry
+    command, policy, entry = pending_call.terms.command, pending_call.terms.policy, pending_call.entry
     mark = queue.store.get(pending_call.sending.guard)
     record = None if mark is None else queue.find(DedupMark.read(mark).id)
     if record is None or policy.merge is None:

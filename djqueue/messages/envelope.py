@@ -10,9 +10,9 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from hmac import compare_digest
 from struct import Struct
 from typing import Any
@@ -38,6 +38,10 @@ _KIND_END = len(_COMMAND)
 _MAC_END, _BLOCK = _KIND_END + hashlib.sha256().digest_size, hashlib.sha256().block_size
 _LENGTH, _LENGTHS = Struct(">I"), Struct(">II")
 
+Fields = dict[str, Any]
+"""Of a header."""
+States = Callable[[int], tuple[Any, Any]]
+"""The two hash states of a signature, by the length of an id."""
 
 clock = time.time_ns
 """The time of ids, in nanoseconds since the epoch; tests may replace it."""
@@ -56,8 +60,6 @@ def made_at(id: str) -> float | None:
 
 def new_ids(count: int) -> list[str]:
     """Return as many new ids."""
-    if count == 1:
-        return [new_id()]
     moment, random = f"{clock() // 1_000_000:012x}", os.urandom(10 * count).hex()
     return [moment + random[at : at + 20] for at in range(0, 20 * count, 20)]
 
@@ -100,18 +102,56 @@ class Envelope:
         return _decode_body(self.serializer, self.body)
 
 
-def encode(
-    message: Message, *, serializer: str = "pickle", models: str = "pickle", max_size: int = DEFAULT_MAX_SIZE
-) -> bytes:
-    """Return the signed bytes of a message.
+class Encoder:
+    """Makes the signed bytes of messages of one command in one queue. What they have in common is prepared once.
 
-    `serializer` is "pickle" or "json"; `models` is "pickle" (instances whole) or "reference" (re-read at run time;
-    always so in JSON). Raises EncodeError that names the argument which cannot be carried, MessageTooLarge beyond
-    `max_size` bytes.
+    ``queue`` is the queue's logical name. ``serializer`` is "pickle" or "json"; ``models`` is "pickle" (instances
+    whole) or "reference" (read again at run time; always so in JSON). ``options`` are those of the calls that differ
+    from their command's. It signs with the SECRET_KEY of the moment at which it was made. Raises EncodeError for
+    options that cannot be carried, ValueError for an unknown serializer.
     """
-    body = _serializer(serializer).dumps(message.args, message.kwargs, models)
-    header = _header(serializer, message.command, message.metadata, message.options)
-    return _seal(_COMMAND, message.id, message.queue, header, body, max_size)
+
+    __slots__ = (
+        "_command",
+        "_dumps",
+        "_header",
+        "_max_size",
+        "_models",
+        "_options",
+        "_queue",
+        "_serializer",
+        "_states",
+    )
+
+    def __init__(
+        self,
+        command: str,
+        queue: str,
+        options: Fields | None = None,
+        *,
+        serializer: str = "pickle",
+        models: str = "pickle",
+        max_size: int = DEFAULT_MAX_SIZE,
+    ):
+        self._command, self._queue, self._options = command, queue, options
+        self._serializer, self._models, self._max_size = serializer, models, max_size
+        self._dumps = _serializer(serializer).dumps
+        self._header = _header(serializer, command, None, options)
+        self._states = _signing(_COMMAND, queue)
+
+    def encode(self, id: str, args: tuple[Any, ...], kwargs: dict[str, Any], metadata: Fields | None = None) -> bytes:
+        """The signed bytes of one message. Raises EncodeError that names the argument which cannot be carried,
+        MessageTooLarge beyond ``max_size`` bytes.
+        """
+        body = self._dumps(args, kwargs, self._models)
+        header = _header(self._serializer, self._command, metadata, self._options) if metadata else self._header
+        return _seal(_COMMAND, self._states, id, header + body, self._max_size)
+
+
+def encode(message: Message, **how: Any) -> bytes:
+    """Return the signed bytes of a message; ``how`` are the named arguments of an :class:`Encoder`."""
+    encoder = Encoder(message.command, message.queue, message.options, **how)
+    return encoder.encode(message.id, message.args, message.kwargs, message.metadata)
 
 
 def readdressed(envelope: Envelope, queue: str, max_size: int = DEFAULT_MAX_SIZE) -> bytes:
@@ -120,7 +160,7 @@ def readdressed(envelope: Envelope, queue: str, max_size: int = DEFAULT_MAX_SIZE
     Raises MessageTooLarge beyond `max_size` bytes.
     """
     header = _header(envelope.serializer, envelope.command, envelope.metadata, envelope.options)
-    return _seal(_COMMAND, envelope.id, queue, header, envelope.body, max_size)
+    return _seal(_COMMAND, _signing(_COMMAND, queue), envelope.id, header + envelope.body, max_size)
 
 
 def open_envelope(
@@ -149,7 +189,7 @@ def pack_item(
         body = _serializer(serializer).dumps((item,), {}, models)
     except EncodeError as error:
         raise EncodeError(str(error).replace("positional argument 1", "the item", 1), 0) from error.__cause__
-    return _seal(_ITEM, id, queue, _header(serializer), body, max_size)
+    return _seal(_ITEM, _signing(_ITEM, queue), id, _header(serializer) + body, max_size)
 
 
 def unpack_item(
@@ -162,8 +202,6 @@ def unpack_item(
 
 
 # The header: short names, defaults left out, unknown fields ignored.
-
-Fields = dict[str, Any]
 
 
 def _header(serializer: str, command: str = "", metadata: Fields | None = None, options: Fields | None = None) -> bytes:
@@ -233,12 +271,15 @@ def _decode_body(serializer: str, body: bytes) -> Arguments:
 # Signing
 
 
-def _seal(kind: bytes, id: str, queue: str, header: bytes, body: bytes, max_size: int) -> bytes:
-    content = header + body
+def _seal(kind: bytes, states: States, id: str, content: bytes, max_size: int) -> bytes:
     size = _MAC_END + len(content)
     if size > max_size:
         raise MessageTooLarge(f"the message has {size} bytes, {max_size} are allowed; pass a reference to large data")
-    return b"".join((kind, _mac(conf.of_django("SECRET_KEY"), kind, id, queue, content), content))
+    return b"".join((kind, _mac(states, id, content), content))
+
+
+def _signing(kind: bytes, queue: str) -> States:
+    return partial(_states, conf.of_django("SECRET_KEY"), kind, queue)
 
 
 def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple[Fields, bytes]:
@@ -249,7 +290,7 @@ def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple
     if data[:_KIND_END] != kind:
         raise InvalidMessage(_misfit(kind, data[:_KIND_END]))
     mac, content = data[_KIND_END:_MAC_END], data[_MAC_END:]
-    if not compare_digest(mac, _mac(conf.of_django("SECRET_KEY"), kind, id, queue, content)):
+    if not compare_digest(mac, _mac(_signing(kind, queue), id, content)):
         _verify_by_fallbacks(mac, kind, id, queue, content)
     start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
     header = content[_LENGTH.size : start]
@@ -274,15 +315,15 @@ def _misfit(kind: bytes, found: bytes) -> str:
 def _verify_by_fallbacks(mac: bytes, kind: bytes, id: str, queue: str, content: bytes) -> None:
     # An empty fallback, as an unset environment variable leaves it, would be a publicly known key.
     secrets = filter(None, conf.of_django("SECRET_KEY_FALLBACKS"))
-    if not any(compare_digest(mac, _mac(secret, kind, id, queue, content)) for secret in secrets):
+    if not any(compare_digest(mac, _mac(partial(_states, secret, kind, queue), id, content)) for secret in secrets):
         raise BadSignature(OTHER_KEY)
 
 
-def _mac(secret: str | bytes, kind: bytes, id: str, queue: str, content: bytes) -> bytes:
+def _mac(states: States, id: str, content: bytes) -> bytes:
     """Return the signature: HMAC-SHA256 of kind, queue, id and content. Lengths make that unambiguous; content has its
     own."""
     which = id.encode("utf-8", "surrogatepass")
-    inner, outer = _states(secret, kind, queue, len(which))
+    inner, outer = states(len(which))
     inner, outer = inner.copy(), outer.copy()
     inner.update(which)
     inner.update(content)

@@ -8,8 +8,8 @@ from typing import Any, Unpack, cast
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import FAILED
-from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command
+from djqueue.enqueueing.producer import send
 from djqueue.exceptions import NotSupported
 from djqueue.operations.messages import DONE, ActionOptions, MessageRow, find_message, in_batches
 from djqueue.policies.policy import Policy
@@ -38,7 +38,7 @@ def send_copy(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOpti
 
 def _sent(queue: BaseQueue, one: MessageRow) -> bool:
     command, call, policy = _failed_call(queue, one) if one.state == FAILED else _done_call(queue, one)
-    [result] = producer.send(command, [command.prepared_anew(call, policy)])
+    [result] = send(command, command.prepared_anew(call, policy))
     if not result.enqueued:
         raise NotSupported(f"{one.id}: another call waits or runs for it")
     return True

@@ -12,8 +12,8 @@ from djqueue import schedules as made_schedules
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.scheduler import PeriodicTracker, ScheduleTracker, Tracker, last_of
 from djqueue.discovery import autodiscover
-from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command, PeriodicCommand
+from djqueue.enqueueing.producer import send
 from djqueue.exceptions import QueueError
 from djqueue.operations.actions import record
 from djqueue.operations.reports import Kind, column, report_row
@@ -124,7 +124,7 @@ def run_now(name: str, by: str = "") -> Result:
     Raises QueueError for a name that is not known.
     """
     command, call, policy = _call_of(name)
-    [result] = producer.send(command, [command.prepared_anew(call, policy)])
+    [result] = send(command, command.prepared_anew(call, policy))
     record(all_queues[result.queue_name], "run schedule", name, 1, by)
     return result
 

@@ -343,12 +343,6 @@ class Policy:
             raise ValueError("run_after is later than ttl: the call would have expired when it is due.")
         return policy
 
-    def to_entry(self, data: bytes, id: str, command: str, call: Arguments = ((), {})) -> Entry:
-        """The entry that a call becomes. Raises what a function for its shard or key raises."""
-        lane, gate = NO_LANE if self.plan is None else placed(self.plan, command, call)
-        priority = conf.get("QUEUE_DEFAULT_PRIORITY") if self.priority is None else self.priority
-        return Entry(data, id, priority, self.run_at, self.delay, lane, 0, 0, 0, 0.0, command, "", gate, "")
-
     def condition(self, name: str, arguments: Mapping[str, object], identity: object) -> Guard:
         """The condition of one call: ``identity`` is what :attr:`guard_key` made of its arguments, if there is one."""
         same = identity if self.guard_key else None if self.merge else arguments

@@ -191,6 +191,12 @@ class DatabaseQueue(LeasedQueue):
             accepted.discard(entry.id)  # a second entry of this id is refused
         return told
 
+    def put_new(self, entry: Entry) -> bool:
+        """One statement, unless it enters a lane or ids are remembered."""
+        if entry.gate or self._marks or self.failed is None:
+            return self.put([entry])[0]
+        return bool(self._db.run(self._db.sql.insert, [arrival_of(entry, lifo=self._lifo)]))
+
     def _put_one(self, entry: Entry) -> bool:
         return self.put([entry])[0]
 

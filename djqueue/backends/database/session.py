@@ -12,7 +12,6 @@ import random
 import re
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from operator import methodcaller
 from typing import Any, NamedTuple, TypeVar
@@ -124,7 +123,6 @@ connection_created.connect(_created, dispatch_uid="djqueue.backends.database.ses
 
 # ---- Running a verb
 
-NOTHING: AbstractContextManager[None] = nullcontext()
 PAUSES = (0.01, 0.03, 0.1, 0.2, 0.4, 0.8)
 """Upper bounds of the pauses, in seconds, after which a statement that met a deadlock is tried again."""
 
@@ -173,12 +171,19 @@ class Database:
 
     def _once(self, connection: Any, verb: Callable[..., T], args: tuple) -> T:
         try:
-            with connection.cursor() as cursor:
-                dialect = self.sql(connection, cursor, self.queue, self.notifies)
+            if connection.health_check_enabled:
+                connection.close_if_health_check_failed()
+            connection.ensure_connection()
+            session = self.sql(connection, self.queue, self.notifies)
+            try:
                 if connection.vendor == "sqlite":
-                    return replacing(verb, dialect, args)
-                with asking(connection.alias, connection.connection) or NOTHING:
-                    return verb(dialect, *args)
+                    return replacing(verb, session, args)
+                if (pending := asking(connection.alias, connection.connection)) is None:
+                    return verb(session, *args)
+                with pending:
+                    return verb(session, *args)
+            finally:
+                session.close()
         except (OperationalError, InterfaceError, ProgrammingError) as error:
             told = in_our_words(connection, error)
             # A cursor that another thread frees waits for this connection, which may wait for that thread.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import DatabaseError, IntegrityError, transaction
@@ -123,7 +124,7 @@ class Completion(NamedTuple):
 
 
 class Dialect:
-    """A session: the statements of one verb, or of several in one transaction, on a cursor for one queue."""
+    """A session: the statements of one verb, or of several in one transaction, for one queue."""
 
     name: str = ""
     now: str = ""
@@ -155,10 +156,20 @@ class Dialect:
     before: str = "(sort_key, sort_at, seq) < (%(sort_key)s, %(sort_at)s, %(seq)s)"
     up_to: str = "(sort_key, sort_at, seq) <= ({0}, {1}, {2})"
 
-    def __init__(self, connection: Any, cursor: Any, queue: str, notifies: bool = False):
-        self.connection, self.cursor, self.queue, self.notifies = connection, cursor, queue, notifies
+    def __init__(self, connection: Any, queue: str, notifies: bool = False):
+        self.connection, self.queue, self.notifies = connection, queue, notifies
 
     # ---- running statements
+
+    @cached_property
+    def cursor(self) -> Any:
+        """Opened for the first statement that needs one."""
+        return self.connection.cursor()
+
+    def close(self) -> None:
+        """Close the cursor, if one was opened. An error of that is nobody's concern."""
+        if "cursor" in vars(self):
+            self.cursor.__exit__(None, None, None)
 
     def rows(self, sql: str, params: Any = ()) -> list[tuple]:
         """Every row of a statement that returns rows."""

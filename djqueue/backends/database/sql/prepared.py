@@ -83,6 +83,7 @@ def rows_of(session: Dialect, sql: str, params: dict[str, object]) -> list[tuple
     connection = session.connection
     if session.joined or connection.alias in _without or not _may_be_passed(connection):
         return session.rows(sql, params)
+    connection.validate_thread_sharing()
     runs = _runs.setdefault(connection.connection, {})
     count = runs.get(sql, 0)
     if count < PREPARED_AFTER:
