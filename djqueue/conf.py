@@ -215,17 +215,27 @@ def of_django(name: str) -> Any:
     return getattr(settings, name) if value is _UNSAID else value
 
 
-def version(names: Collection[str]) -> tuple[Any, ...]:
-    """What equals a later one as long as none of these settings has changed, of djqueue or of Django.
+class Version:
+    """Some settings as they were at a moment. Opaque: a report of an error may show variables, and some are secret."""
 
-    Whoever keeps what was made of settings takes it before they are read: then no change is missed, though the first
+    __slots__ = ("_were",)
+
+    def __init__(self, were: tuple[Any, ...]):
+        self._were = were
+
+
+def version(names: Collection[str], known: Version | None = None) -> Version:
+    """The version that is known if none of these settings of djqueue or Django has changed since; else a new one.
+
+    Whoever keeps what was made of settings asks before they are read: then no change is missed, though the first
     reading of a setting counts as one. Django sends no signal of an assignment.
     """
     holder = _READ["_wrapped"]
     if holder is empty:
         settings._setup()
         holder = _READ["_wrapped"]
-    return holder, _forgotten, *map(_READ.get, names), *map(vars(holder).get, names)
+    now = holder, _forgotten, *map(_READ.get, names), *map(vars(holder).get, names)
+    return known if known is not None and known._were == now else Version(now)
 
 
 def _default(name: str) -> Any:

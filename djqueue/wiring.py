@@ -63,13 +63,13 @@ class Queues:
     def __init__(self) -> None:
         self.made: dict[str, BaseQueue] = {}
         """Those that were asked for. The dictionary is replaced when all are forgotten."""
-        self._version: tuple[Any, ...] = ()
+        self._version: conf.Version | None = None
         self._described: tuple[Any, ...] = ()
         self._lock = threading.RLock()
 
     def __getitem__(self, alias: str) -> BaseQueue:
         """Raises InvalidQueueError for an alias that no setting names."""
-        if conf.version(DESCRIBING) != self._version:
+        if conf.version(DESCRIBING, self._version) is not self._version:
             self._read_again()
         queue = self.made.get(alias)
         return queue if queue is not None else self._make(alias)

@@ -110,7 +110,7 @@ class Terms:
     Raises InvalidQueueError, NotSupported, EncodeError, and what a function raises that is asked for an option.
     """
 
-    def __init__(self, command: Enqueueable, given: Policy, version: object):
+    def __init__(self, command: Enqueueable, given: Policy, version: conf.Version):
         self.command, self.name, self.given, self.version = command.declared, command.name, given, version
         self.declared = command.declared.policy
         self.queue = queue = queues[given.queue_name]
@@ -145,11 +145,12 @@ class Terms:
 
 def terms_of(command: Enqueueable, policy: Policy) -> Terms:
     """The terms of the calls of a command with these options: those of its last call, if nothing has changed since."""
-    terms, version = command.terms, conf.version(SETTINGS)
+    terms = command.terms
+    version = conf.version(SETTINGS, None if terms is None else terms.version)
     if (
         terms is None
         or terms.given is not policy
-        or terms.version != version
+        or terms.version is not version
         or terms.declared is not command.declared.policy
         or queues.made.get(terms.alias) is not terms.queue
     ):

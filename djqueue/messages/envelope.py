@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hmac import compare_digest
@@ -40,8 +40,8 @@ _LENGTH, _LENGTHS = Struct(">I"), Struct(">II")
 
 Fields = dict[str, Any]
 """Of a header."""
-States = Callable[[int], tuple[Any, Any]]
-"""The two hash states of a signature, by the length of an id."""
+States = tuple[Any, Any]
+"""The two hash states of an HMAC. What is passed on is these: a report of an error may show variables, but no key."""
 
 clock = time.time_ns
 """The time of ids, in nanoseconds since the epoch; tests may replace it."""
@@ -137,7 +137,7 @@ class Encoder:
         self._serializer, self._models, self._max_size = serializer, models, max_size
         self._dumps = _serializer(serializer).dumps
         self._header = _header(serializer, command, None, options)
-        self._states = _signing(_COMMAND, queue)
+        self._states = partial(_states, conf.of_django("SECRET_KEY"), _COMMAND, queue)
 
     def encode(self, id: str, args: tuple[Any, ...], kwargs: dict[str, Any], metadata: Fields | None = None) -> bytes:
         """The signed bytes of one message. Raises EncodeError that names the argument which cannot be carried,
@@ -145,7 +145,8 @@ class Encoder:
         """
         body = self._dumps(args, kwargs, self._models)
         header = _header(self._serializer, self._command, metadata, self._options) if metadata else self._header
-        return _seal(_COMMAND, self._states, id, header + body, self._max_size)
+        which = id.encode("utf-8", "surrogatepass")
+        return _seal(_COMMAND, self._states(len(which)), which, header + body, self._max_size)
 
 
 def encode(message: Message, **how: Any) -> bytes:
@@ -160,7 +161,8 @@ def readdressed(envelope: Envelope, queue: str, max_size: int = DEFAULT_MAX_SIZE
     Raises MessageTooLarge beyond `max_size` bytes.
     """
     header = _header(envelope.serializer, envelope.command, envelope.metadata, envelope.options)
-    return _seal(_COMMAND, _signing(_COMMAND, queue), envelope.id, header + envelope.body, max_size)
+    which = envelope.id.encode("utf-8", "surrogatepass")
+    return _seal(_COMMAND, _own_states(_COMMAND, queue, which), which, header + envelope.body, max_size)
 
 
 def open_envelope(
@@ -189,7 +191,8 @@ def pack_item(
         body = _serializer(serializer).dumps((item,), {}, models)
     except EncodeError as error:
         raise EncodeError(str(error).replace("positional argument 1", "the item", 1), 0) from error.__cause__
-    return _seal(_ITEM, _signing(_ITEM, queue), id, _header(serializer) + body, max_size)
+    which = id.encode("utf-8", "surrogatepass")
+    return _seal(_ITEM, _own_states(_ITEM, queue, which), which, _header(serializer) + body, max_size)
 
 
 def unpack_item(
@@ -271,15 +274,16 @@ def _decode_body(serializer: str, body: bytes) -> Arguments:
 # Signing
 
 
-def _seal(kind: bytes, states: States, id: str, content: bytes, max_size: int) -> bytes:
+def _seal(kind: bytes, states: States, which: bytes, content: bytes, max_size: int) -> bytes:
+    """``which`` is the id, as bytes."""
     size = _MAC_END + len(content)
     if size > max_size:
         raise MessageTooLarge(f"the message has {size} bytes, {max_size} are allowed; pass a reference to large data")
-    return b"".join((kind, _mac(states, id, content), content))
+    return b"".join((kind, _mac(states, which, content), content))
 
 
-def _signing(kind: bytes, queue: str) -> States:
-    return partial(_states, conf.of_django("SECRET_KEY"), kind, queue)
+def _own_states(kind: bytes, queue: str, which: bytes) -> States:
+    return _states(conf.of_django("SECRET_KEY"), kind, queue, len(which))
 
 
 def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple[Fields, bytes]:
@@ -290,8 +294,9 @@ def _unseal(kind: bytes, data: Any, id: str, queue: str, max_size: int) -> tuple
     if data[:_KIND_END] != kind:
         raise InvalidMessage(_misfit(kind, data[:_KIND_END]))
     mac, content = data[_KIND_END:_MAC_END], data[_MAC_END:]
-    if not compare_digest(mac, _mac(_signing(kind, queue), id, content)):
-        _verify_by_fallbacks(mac, kind, id, queue, content)
+    which = id.encode("utf-8", "surrogatepass")
+    if not compare_digest(mac, _mac(_own_states(kind, queue, which), which, content)):
+        _verify_by_fallbacks(mac, kind, which, queue, content)
     start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
     header = content[_LENGTH.size : start]
     parsed = _parsed_once if header.find(b"{", 1) < 0 else _parsed  # metadata and options are objects within it
@@ -312,19 +317,18 @@ def _misfit(kind: bytes, found: bytes) -> str:
     return "not a message of djqueue"
 
 
-def _verify_by_fallbacks(mac: bytes, kind: bytes, id: str, queue: str, content: bytes) -> None:
+def _verify_by_fallbacks(mac: bytes, kind: bytes, which: bytes, queue: str, content: bytes) -> None:
     # An empty fallback, as an unset environment variable leaves it, would be a publicly known key.
     secrets = filter(None, conf.of_django("SECRET_KEY_FALLBACKS"))
-    if not any(compare_digest(mac, _mac(partial(_states, secret, kind, queue), id, content)) for secret in secrets):
+    found = (_mac(_states(secret, kind, queue, len(which)), which, content) for secret in secrets)
+    if not any(compare_digest(mac, one) for one in found):
         raise BadSignature(OTHER_KEY)
 
 
-def _mac(states: States, id: str, content: bytes) -> bytes:
+def _mac(states: States, which: bytes, content: bytes) -> bytes:
     """Return the signature: HMAC-SHA256 of kind, queue, id and content. Lengths make that unambiguous; content has its
     own."""
-    which = id.encode("utf-8", "surrogatepass")
-    inner, outer = states(len(which))
-    inner, outer = inner.copy(), outer.copy()
+    inner, outer = states[0].copy(), states[1].copy()
     inner.update(which)
     inner.update(content)
     outer.update(inner.digest())
@@ -333,7 +337,7 @@ def _mac(states: States, id: str, content: bytes) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _states(secret: str | bytes, kind: bytes, queue: str, size: int) -> tuple[Any, Any]:
+def _states(secret: str | bytes, kind: bytes, queue: str, size: int) -> States:
     """Return the two hash states of an HMAC (RFC 2104), the first of which has read what comes before the id.
 
     To copy them takes less time than ``hmac.digest``, which also gives up the interpreter lock at each call.

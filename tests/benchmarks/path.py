@@ -3,11 +3,12 @@
     python -m tests.benchmarks.path [--list] [BACKEND …]
 
 A plain message, one that fails once and is retried, and one that is throttled: each is sent to a waiting consumer of
-one thread, after another one like it. Counted is what is done for it in the sender, in the fetcher's claim, in the
+one thread, after others like it. Counted is what is done for it in the sender, in the fetcher's claim, in the
 worker and in the settler; heartbeat, reaper, scheduler and idle looks are not. Files are those of which a function was
 called, leaves included; on Redis the files of the called scripts are counted apart. Moves are calls from one file into
 another. Statements are counted without BEGIN and COMMIT. Frames are those from the loop of the worker, which is
-included, to the user's function, with ``Context.run``. Prints a table in reStructuredText; ``--list`` the files too.
+included, to the user's function, with ``Context.run``; those of the call are all functions of Python that are called
+when it is sent, of djqueue, Django and the driver. Prints a table in reStructuredText; ``--list`` the files too.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from __future__ import annotations
 from tests.benchmarks.programs import environment, output, parser
 
 BACKENDS = ("redis", "sqlite", "postgres")
-COLUMNS = ("Backend", "Message", "Files", "Lua files", "Functions", "Calls", "Moves", "Statements or scripts", "Frames")
+COLUMNS = (
+    *("Backend", "Message", "Files", "Lua files", "Functions", "Calls", "Moves", "Statements or scripts", "Frames"),
+    "Frames of the call",
+)
 
 
 def row(backend: str, case: str, found: dict) -> list[str]:
     asked = f"{sum(found['asked'])} ({' + '.join(map(str, found['asked']))})"
     sizes = [len(found["files"]), len(found["lua"]) or "–", found["functions"], found["calls"], found["moves"]]
-    return [backend, case, *map(str, sizes), asked, str(len(found["frames"]))]
+    return [backend, case, *map(str, sizes), asked, str(len(found["frames"])), str(found["called"])]
 
 
 def table(rows: list[list[str]]) -> str:

@@ -29,6 +29,8 @@ VERBS = {
 """The verbs of a queue that are on the way of a message, and the phase that each belongs to."""
 CASES = {"plain": 1, "retried": 2, "throttled": 1}
 """The commands that are followed, and how often each is started for one message."""
+OFTEN = 8
+"""How often a message is sent: the last one is followed."""
 COMMANDS = str(Path(__file__).with_name("commands.py"))
 
 
@@ -39,6 +41,8 @@ class Walk:
     phase: str
     calls: list[tuple[str, str, str]] = field(default_factory=list)
     """The file and the name of each function, and the file of the function that called it."""
+    called: int = 0
+    """How many functions of Python were called, those of Django and of the driver too."""
     statements: list[str] = field(default_factory=list)
     scripts: list[object] = field(default_factory=list)
 
@@ -66,6 +70,7 @@ class Recorder:
         self.kept.clear()
         for walk in self._workers:
             walk.calls.clear()
+            walk.called = 0
             walk.statements.clear()
             walk.scripts.clear()
 
@@ -95,6 +100,7 @@ class Recorder:
     def _enter(self, frame: FrameType) -> None:
         code = frame.f_code
         file = self._file_of(code)
+        self._walk().called += 1
         if not file:
             self._look_at_driver(frame, code)
             return
@@ -107,6 +113,8 @@ class Recorder:
         walk.calls.append((file, code.co_qualname, self._caller(frame)))
         if file == os.path.join("backends", "redis", "connection.py") and code.co_qualname == "RedisLink.run":
             walk.scripts.append(frame.f_locals["script"])
+        if file.endswith("sql/prepared.py") and code.co_name == "_execute":
+            walk.statements.append(frame.f_locals["statement"].sql.decode())
         if code.co_name in VERBS and file.startswith("backends/") and code.co_name != "claim":
             given = frame.f_locals.get(code.co_varnames[1]) if code.co_argcount > 1 else None
             if given and not walk.phase:
@@ -199,6 +207,7 @@ def figures(recorder: Recorder) -> dict:
         "asked": [asked[phase] for phase in PHASES],
         "statements": [statement for walk in walks for statement in walk.statements],
         "frames": recorder.chain,
+        "called": sum(walk.called for walk in walks if walk.phase == "sending"),
         "phases": {
             phase: sorted({file for walk in walks if walk.phase == phase for file, *_ in walk.calls})
             for phase in PHASES
@@ -230,8 +239,8 @@ def main() -> None:
     time.sleep(0.5)
     for case, starts in CASES.items():
         command = getattr(commands, case)
-        trace(command, recorder, "first", starts)  # what is opened, made and known once for all is so now
-        trace(command, recorder, "second", starts)
+        for number in range(OFTEN):  # what is opened, made, known or prepared once for all is so then
+            trace(command, recorder, f"{number}", starts)
         found[case] = figures(recorder)
     consumer.stop()
     thread.join()

@@ -1,21 +1,36 @@
 """From a call to an entry in the queue: what is sent, when, and what is refused."""
 
 import asyncio
+import pickle
 import threading
+import traceback
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from django.core.exceptions import ObjectDoesNotExist
+from django.conf import settings as django_settings
+from django.core.exceptions import ObjectDoesNotExist, SynchronousOnlyOperation
+from django.test import override_settings
 from django.utils import timezone
 
-from djqueue import queues
+from djqueue import conf, queues
 from djqueue.backends.base import OnceGuard
 from djqueue.decorators import queue_command
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command
-from djqueue.exceptions import EncodeError, InvalidMessage, InvalidQueueError, MessageTooLarge, NotSupported
+from djqueue.enqueueing.producer import terms_of
+from djqueue.exceptions import (
+    BadSignature,
+    EncodeError,
+    InvalidMessage,
+    InvalidQueueError,
+    MessageTooLarge,
+    NotSupported,
+    StoreUnreachable,
+)
 from djqueue.messages.envelope import new_id
+from djqueue.policies.policy import Policy
+from djqueue.running.context import open_entry
 from tests.app.models import Thing
 from tests.support.consumer import claim_one, recorded_signals, run_one
 from tests.support.notes import cleared_per_test
@@ -188,6 +203,194 @@ class TestRefusals:
 
 
 MEMORY_STORE = "djqueue.backends.memory.MemoryStore"
+
+
+def sent(*calls, command=note):
+    """The entry of a call, as it lies in the queue of that name now."""
+    handle = command.enqueue(*calls)
+    return queues[handle.queue_name].find(handle.id).entry
+
+
+@pytest.mark.backends("memory")
+class TestChanges:
+    """What a call is made of is prepared: a change counts from the next call on."""
+
+    def test_settings_that_are_overridden(self, queue):
+        assert (sent(1).priority, note(1).kept) == (0, False)
+        with override_settings(QUEUE_DEFAULT_PRIORITY=5, QUEUE_RESULT_TTL=60):
+            assert (sent(1).priority, note(1).kept) == (5, True)
+            with override_settings(QUEUE_DEFAULT_PRIORITY=6):
+                assert (sent(1).priority, note(1).kept) == (6, True)
+            assert sent(1).priority == 5
+        assert (sent(1).priority, note(1).kept) == (0, False)
+
+    def test_settings_that_are_assigned_and_deleted(self, queue):
+        with override_settings():  # so that the assignments end with the test
+            for priority in (5, 6, 5, 5):
+                django_settings.QUEUE_DEFAULT_PRIORITY = priority
+                assert sent(1).priority == priority
+            del django_settings.QUEUE_DEFAULT_PRIORITY
+            assert sent(1).priority == 0
+            django_settings.QUEUE_MAX_MESSAGE_SIZE = 200
+            with pytest.raises(MessageTooLarge, match="200 are allowed"):
+                note(b"x" * 200)
+            django_settings.QUEUE_SERIALIZER = "json"
+            assert b"json" in sent(1).body
+            django_settings.QUEUE_ALWAYS_EAGER = True
+            note("here")
+            assert ran == [(("here",), {})]
+
+    def test_a_variable_of_the_environment_that_is_read_again(self, queue, monkeypatch):
+        assert sent(1).priority == 0
+        with monkeypatch.context() as patch:
+            patch.setenv("QUEUE_DEFAULT_PRIORITY", "7")
+            conf.forget()
+            assert sent(1).priority == 7
+        conf.forget()
+        assert sent(1).priority == 0
+
+    @pytest.mark.parametrize("change", ["overridden", "assigned"])
+    def test_a_secret_key(self, queue, settings, change):
+        note("before")
+        with override_settings():
+            if change == "overridden":
+                settings.SECRET_KEY = "another"
+            else:
+                django_settings.SECRET_KEY = "another"
+            after = sent("after")
+            assert open_entry(queue, after).arguments() == (("after",), {})
+        with pytest.raises(BadSignature):
+            with override_settings(SECRET_KEY="a third"):
+                open_entry(queue, after)
+
+    def test_no_report_of_an_error_shows_a_secret_key(self, queue, settings):
+        settings.SECRET_KEY, settings.QUEUE_MAX_MESSAGE_SIZE = "not to be shown", 10
+        with pytest.raises(MessageTooLarge) as raised:
+            note()
+        shown = "".join(traceback.TracebackException.from_exception(raised.value, capture_locals=True).format())
+        assert "max_size = 10" in shown
+        assert "not to be shown" not in shown
+        with pytest.raises(NotSupported) as raised:
+            queue.features = frozenset()
+            note.using(priority=1)()
+        shown = "".join(traceback.TracebackException.from_exception(raised.value, capture_locals=True).format())
+        assert "version = " in shown
+        assert "not to be shown" not in shown
+
+    def test_queues(self, queue, backend, settings):
+        first = sent(1)
+        settings.QUEUES = backend.queues("default", "slow")
+        assert [sent(number).id for number in range(2)] == [lease.entry.id for lease in queues["default"].claim(9)]
+        assert first.id not in {record.entry.id for record in queues["default"].walk("leased")}
+        before = queues["default"]
+        queues.reset()
+        sent(1)
+        assert len(queues["default"]) == 1
+        assert before is not queues["default"]
+
+    def test_options(self, queue):
+        def work():
+            pass
+
+        command = Command(work, Policy())
+        urgent = command.using(priority=1)
+        assert [sent(command=one).priority for one in (command, urgent, command, urgent)] == [0, 1, 0, 1]
+        command.policy = Policy.of(priority=2, ttl=60)
+        assert [sent(command=one).priority for one in (command, urgent)] == [2, 1]
+        assert open_entry(queue, sent(command=command)).options == {}
+        assert open_entry(queue, sent(command=urgent)).options == {"ttl": None}, "it differs from what is declared now"
+
+    def test_options_that_are_functions_are_asked_at_each_call(self, queue):
+        delays = iter([60.0, 0.0, 60.0, 60.0, 0.0])
+        later = note.using(delay=lambda: next(delays))
+        ids = [later().id, later().id, *[handle.id for handle in later.enqueue_many([(), (), ()])]]
+        states = [queue.find(id).state for id in ids]
+        assert states == ["delayed", "ready", "delayed", "delayed", "ready"]
+
+    def test_a_moment_that_is_too_late_for_the_ttl_is_refused_when_it_has_come_to_that(self, queue, monkeypatch):
+        moment = datetime.fromtimestamp(queue.now() + 60, UTC)
+        soon = note.using(run_after=moment, ttl=3600)
+        soon()
+        monkeypatch.setattr(queue, "now", lambda: moment.timestamp() - 7200)
+        with pytest.raises(ValueError, match="run_after is later than ttl"):
+            soon()
+
+    def test_what_one_thread_assigns_counts_for_the_next_call_though_others_call_meanwhile(self, queue):
+        over = threading.Event()
+
+        def call_on():
+            while not over.is_set():
+                note("other")
+                queue.flush()
+
+        with override_settings():
+            others = [threading.Thread(target=call_on) for _ in range(2)]
+            for other in others:
+                other.start()
+            try:
+                found = []
+                for priority in range(300):
+                    django_settings.QUEUE_DEFAULT_PRIORITY = priority
+                    found.append(terms_of(note, note.policy).priority)
+            finally:
+                over.set()
+                for other in others:
+                    other.join()
+        assert found == [*range(300)]
+
+    def test_a_copy_and_a_pickle_bring_no_old_terms(self, queue):
+        note(1)
+        assert note.using(priority=1).terms is None
+        assert pickle.loads(pickle.dumps(note)) is note
+
+
+class TestErrors:
+    """They say in which call, wherever on its way they come up."""
+
+    @pytest.mark.backends("memory")
+    def test_of_a_store_that_is_asked_for_the_time(self, queue, monkeypatch):
+        def unreachable():
+            raise StoreUnreachable("The store is unreachable.")
+
+        soon = note.using(run_after=datetime.fromtimestamp(queue.now() + 60, UTC), ttl=3600)
+        monkeypatch.setattr(queue, "now", unreachable)
+        with pytest.raises(StoreUnreachable) as raised:
+            soon()
+        assert raised.value.__notes__ == [f"In a call of {note.name}."]
+
+    @pytest.mark.backends("memory", "redis")
+    def test_of_a_store_that_takes_nothing(self, queue, monkeypatch):
+        def unreachable(*args):
+            raise StoreUnreachable("The store is unreachable.")
+
+        monkeypatch.setattr(queue, "put_new", unreachable)
+        with pytest.raises(StoreUnreachable, match="^Queue 'default': the store is unreachable") as raised:
+            note()
+        assert raised.value.__notes__ == [f"In a call of {note.name}."]
+
+    @pytest.mark.backends("memory")
+    def test_of_what_cannot_be_carried(self, queue, settings):
+        with pytest.raises(EncodeError) as raised:
+            note(threading.Lock())
+        assert raised.value.__notes__ == [f"In a call of {note.name}."]
+        settings.QUEUE_MAX_MESSAGE_SIZE = 10
+        with pytest.raises(MessageTooLarge) as raised:
+            note()
+        assert raised.value.__notes__ == [f"In a call of {note.name}."]
+
+    @pytest.mark.backends("memory", "sqlite", "postgres")
+    @pytest.mark.parametrize(
+        "options", [{}, {"delay": 60}, {"run_after": datetime(2100, 1, 1, tzinfo=UTC), "ttl": 1e10 - 1}]
+    )
+    def test_of_a_call_in_async_code(self, queue, options):
+        async def enqueue():
+            note.using(**options)()
+
+        note()  # so that all that is prepared is prepared
+        with pytest.raises(
+            SynchronousOnlyOperation, match=r"note is called in async code.*: await note.aenqueue\(...\)"
+        ):
+            asyncio.run(enqueue())
 
 
 @pytest.mark.backends("memory")

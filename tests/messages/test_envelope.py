@@ -23,6 +23,7 @@ from djqueue.exceptions import EncodeError, InvalidMessage, MessageTooLarge, Que
 from djqueue.messages import envelope as envelopes
 from djqueue.messages.envelope import (
     DEFAULT_MAX_SIZE,
+    Encoder,
     Message,
     encode,
     new_id,
@@ -84,6 +85,22 @@ def canary(tmp_path):
 
 
 # Round trips
+
+
+@pytest.mark.parametrize("serializer", SERIALIZERS)
+def test_an_encoder_makes_of_many_messages_what_each_is_encoded_to(serializer):
+    encoder = Encoder("app.commands.work", "queue", {"ttl": 5}, serializer=serializer)
+    calls = [(new_id(), (1,), {}, None), (new_id(), (), {"a": 2}, {"tenant": "t"}), ("ü", ("x",), {"b": 3}, {})]
+    for id, args, kwargs, metadata in calls:
+        data = encoder.encode(id, args, kwargs, metadata)
+        whole = Message(id, "queue", "app.commands.work", args, kwargs, metadata or {}, {"ttl": 5})
+        assert data == encode(whole, serializer=serializer)
+        envelope = open_envelope(data, id=id, queue="queue")
+        assert (envelope.arguments(), envelope.metadata, envelope.options) == (
+            (args, kwargs),
+            metadata or {},
+            {"ttl": 5},
+        )
 
 
 @pytest.mark.parametrize("serializer", SERIALIZERS)

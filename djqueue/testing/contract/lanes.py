@@ -85,6 +85,13 @@ class OrderedContract(LaneSuite):
             assert len(end(leases)) == 1
         assert names(unit(queue)) == ["3"]
 
+    def test_one_that_is_new_enters_its_lane(self):
+        queue = self.queue("lanes")
+        fill(queue, "a", "1")
+        gate = unit(queue)[0].entry.gate
+        assert queue.put_new(entry("2", lane="a", gate=gate))
+        assert nothing_to_claim(queue)
+
     def test_what_comes_back_has_its_old_place(self):
         queue = self.with_lane("a", *"12")
         queue.release([with_counts(lease, failures=1) for lease in unit(queue)])

@@ -28,6 +28,14 @@ class OrderContract(Contract):
         queue.push("high", priority=1)
         assert [queue.pop(), queue.pop()] == ["high", "low"]
 
+    def test_those_that_are_put_singly_have_their_places_among_the_others(self):
+        queue = self.queue("lease", "order", "priority")
+        given = [("a", 0), ("b", 5), ("c", -3), ("d", 5), ("e", 0)]
+        for number, (name, priority) in enumerate(given):
+            one = entry(name, priority=priority)
+            assert queue.put_new(one) if number % 2 else queue.put([one]) == [True]
+        assert names(claim(queue, 5)) == list("bdaec")
+
     def test_what_fell_due_earlier_goes_first(self):
         queue = self.queue("lease", "order", entries=["arrived now"])
         put(queue, "due a minute ago", run_at=queue.now() - 60)

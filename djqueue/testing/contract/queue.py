@@ -105,6 +105,18 @@ class QueueContract(Contract):
         assert len(queue) == 0
         assert nothing_to_claim(queue)
 
+    def test_one_that_is_new_is_put_like_any_other(self):
+        queue = self.queue()
+        first = Entry(bytes(range(256)), new_id(), command="app.commands.churn", failures=2, attempts=3, errors='["x"]')
+        assert queue.put_new(first) is True
+        [lease] = claim(queue)
+        got = lease.entry
+        assert (got.body, got.id, got.command, got.errors) == (first.body, first.id, first.command, first.errors)
+        assert (got.attempts, got.failures, got.lost) == (4, 2, 0)
+        queue.complete([lease])
+        assert queue.put_new(entry("later", delay=60)) is True
+        assert nothing_to_claim(queue)
+
     def test_a_claim_gives_no_more_than_its_limit_and_says_when_to_ask_again(self):
         queue = self.queue()
         claimed = queue.claim(2)

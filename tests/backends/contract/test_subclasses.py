@@ -3,7 +3,7 @@
 import pytest
 
 from djqueue.backends.entries import READY
-from djqueue.testing.contract.steps import claim, leased, put
+from djqueue.testing.contract.steps import claim, entry, leased, put
 
 
 def of_a_region(backend):
@@ -46,3 +46,21 @@ def test_so_is_that_of_one_at_sqs(backend):
     queue.fail(leased(queue, "failed"))
     assert (type(queue.failed), queue.failed.name) == (type(queue), f"{queue.name}:failed")
     assert claim(queue.failed)[0].entry.body == b"failed"
+
+
+@pytest.mark.backends("memory", "sqlite", "postgres", "redis")
+def test_a_put_of_its_own_is_asked_for_single_entries_too(backend):
+    """As ``exchange`` is for a ``claim`` of its own: a backend may have a shorter way for one new entry."""
+    seen = []
+
+    class Seeing(backend.cls):
+        def put(self, entries, guards=None):
+            seen.append([one.id for one in entries])
+            return super().put(entries, guards)
+
+    config = backend.config()
+    options = {key.lower(): value for key, value in config.get("OPTIONS", {}).items()}
+    queue, one = Seeing(config["NAME"], config["CONNECTION"], **options), entry()
+    assert queue.put_new(one) is True
+    assert seen == [[one.id]]
+    assert [lease.entry.id for lease in queue.claim()] == [one.id]

@@ -1,10 +1,14 @@
 """What puts one entry is prepared by connections to PostgreSQL that do so often; where it is lost it is sent whole."""
 
+import asyncio
+
 import pytest
-from django.db import DataError, connections, transaction
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import DatabaseError, DataError, OperationalError, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends.database.sql import prepared
+from djqueue.testing import together
 from djqueue.testing.contract.steps import entry
 
 pytestmark = pytest.mark.backends("postgres")
@@ -41,6 +45,58 @@ def test_it_is_prepared_once_and_does_the_same(queue):
     assert queue.put([entry(id="ärger\\'", priority=3, delay=60.0)]) == [True]
     assert [lease.entry.id for lease in queue.claim(OFTEN + 1)] == ids
     assert queue.find("ärger\\'").entry.priority == 3
+
+
+def test_one_new_entry_takes_no_cursor_and_no_other_statement(queue, monkeypatch):
+    put_often(queue)
+    monkeypatch.setattr(connections[queue.database], "cursor", None)
+    assert [queue.put_new(entry(priority=priority)) for priority in (0, 1)] == [True, True]
+    monkeypatch.undo()
+    assert prepared_by(queue) == 1
+    assert queue.stats().ready == OFTEN + 2
+
+
+def test_it_is_refused_in_an_event_loop_and_on_the_connection_of_another_thread(queue):
+    put_often(queue)
+    connection = connections[queue.database]
+
+    async def put():
+        queue.put_new(entry())
+
+    with pytest.raises(SynchronousOnlyOperation):
+        asyncio.run(put())
+
+    def put_on_it():
+        connections[queue.database] = connection
+        with pytest.raises(DatabaseError, match="objects created in a thread can only be used in that same thread"):
+            queue.put_new(entry())
+
+    together(put_on_it)
+    assert queue.stats().ready == OFTEN
+
+
+def test_a_connection_is_checked_and_replaced_as_django_does_it(queue):
+    """With CONN_HEALTH_CHECKS, at the first use in a request."""
+    put_often(queue)
+    connection = connections[queue.database]
+    run(queue, "SELECT 1")
+    pid = connection.connection.info.backend_pid
+    with connection.copy().cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    connection.health_check_enabled, connection.health_check_done = True, False
+    assert queue.put_new(entry()) is True
+    assert connection.connection.info.backend_pid != pid
+    assert queue.stats().ready == OFTEN + 1
+
+
+def test_a_connection_that_is_gone_is_an_error_once(queue):
+    put_often(queue)
+    connection = connections[queue.database]
+    with connection.copy().cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [connection.connection.info.backend_pid])
+    with pytest.raises(OperationalError):
+        queue.put_new(entry())
+    assert queue.put_new(entry()) is True
 
 
 def test_a_connection_that_puts_little_prepares_nothing(queue):

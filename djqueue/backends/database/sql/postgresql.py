@@ -127,7 +127,10 @@ class PostgreSQL(Dialect):
 
     def _any_soon(self, arrivals: Sequence[NewRow]) -> bool:
         now = time.time_ns() // 1000
-        return any(one.due(now) - now <= SOON for one in arrivals)
+        for one in arrivals:
+            if one.due(now) - now <= SOON:
+                return True
+        return False
 
     def _notifying(self, wakes: bool) -> tuple[str, list[str]]:
         """What a change returns behind its columns, once if it changes anything; and the parameters."""
