@@ -426,5 +426,5 @@ class ScheduleTracker(Tracker):
 
     def _prepare(self) -> None:
         command = cast("Command[..., Any]", registry.find(self._schedule.command))
-        [(call, policy)] = command.prepared_anew(self._schedule.call, self._schedule.policy(command))
+        [(call, policy)] = command.prepared_again(self._schedule.call, self._schedule.policy(command))
         self._what = command, call, policy

@@ -295,7 +295,7 @@ class HandlerCommand(BatchFunction):
         carried = [Call((one,)) if serializer == "pickle" else self._in_fields(one) for one in requests]
         return [(call, routed[route]) for call, route in zip(carried, routes, strict=True)]
 
-    def prepared_anew(self, call: Arguments, policy: Policy) -> list[tuple[Arguments, Policy]]:
+    def prepared_again(self, call: Arguments, policy: Policy) -> list[tuple[Arguments, Policy]]:
         return self.prepared([((self.item(*call),), {})], policy)
 
     def _routes(self, requests: Sequence[Any]) -> list[Route]:

@@ -214,7 +214,7 @@ class Command(Generic[P, R]):
                 self._fit(call)
         return [(call, policy) for call in calls]
 
-    def prepared_anew(self, call: Arguments, policy: Policy) -> list[tuple[Arguments, Policy]]:
+    def prepared_again(self, call: Arguments, policy: Policy) -> list[tuple[Arguments, Policy]]:
         """A call that was prepared and stored before, as it is sent now."""
         return self.prepared([call], policy)
 

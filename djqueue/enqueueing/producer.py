@@ -105,23 +105,26 @@ SETTINGS = (
 
 
 class Terms:
-    """What the calls of a command with the same options have in common, prepared for as long as no setting changes.
+    """What the calls of a command with the same options have in common, prepared for as long as nothing changes.
 
     Raises InvalidQueueError, NotSupported, EncodeError, and what a function raises that is asked for an option.
     """
 
     def __init__(self, command: Enqueueable, given: Policy, version: conf.Version):
-        self.command, self.name, self.given, self.version = command.declared, command.name, given, version
+        self.given, self.version, self.command, self.name = given, version, command.declared, command.name
         self.declared = command.declared.policy
-        self.queue = queue = queues[given.queue_name]
         self.alias = given.queue_name
+        self.queue = queue = queues[given.queue_name]
         refuse_what_it_cannot(queue, given)
         self.policy = policy = given.resolved(queue.now)
+        """The options, with the values of those that are functions."""
         self.holds = not (given.asks or (given.run_at and given.ttl is not None))
+        """Whether the next call may have them too; a function, and the time, are asked again."""
         carried = {} if policy is self.declared else policy.overrides(self.declared)
         self.encoder = _encoder(command.name, queue.base_name, carried, policy)
         self.priority = conf.get("QUEUE_DEFAULT_PRIORITY") if policy.priority is None else policy.priority
         self.kept = policy.keeps_result > 0
+        """Whether their results will be kept."""
         self.eager = conf.get("QUEUE_ALWAYS_EAGER")
 
     def pending(self, call: Arguments, id: str) -> PendingCall:
@@ -171,12 +174,12 @@ def send(command: Enqueueable, calls: Sequence[tuple[Arguments, Policy]]) -> lis
     ids = [new_id()] if len(calls) == 1 else new_ids(len(calls))
     try:
         terms = terms_of(command, calls[0][1])
+        queue = terms.queue
         for (call, policy), id in zip(calls, ids, strict=True):
             if policy is not terms.given or (pending and policy.asks):  # what is a function is asked at each call
                 terms = terms_of(command, policy)
             pending.append(one := terms.pending(call, id))
             results.append(Result(id, command.name, terms.alias, terms.kept, one.sending))
-        queue = terms.queue
         if command.whole and queue.database is None:
             _refuse_too_many(queue, command, pending)
         if terms.eager:

@@ -111,18 +111,6 @@ class Encoder:
     options that cannot be carried, ValueError for an unknown serializer.
     """
 
-    __slots__ = (
-        "_command",
-        "_dumps",
-        "_header",
-        "_max_size",
-        "_models",
-        "_options",
-        "_queue",
-        "_serializer",
-        "_states",
-    )
-
     def __init__(
         self,
         command: str,

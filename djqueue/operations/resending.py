@@ -38,7 +38,7 @@ def send_copy(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOpti
 
 def _sent(queue: BaseQueue, one: MessageRow) -> bool:
     command, call, policy = _failed_call(queue, one) if one.state == FAILED else _done_call(queue, one)
-    [result] = send(command, command.prepared_anew(call, policy))
+    [result] = send(command, command.prepared_again(call, policy))
     if not result.enqueued:
         raise NotSupported(f"{one.id}: another call waits or runs for it")
     return True

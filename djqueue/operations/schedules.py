@@ -124,7 +124,7 @@ def run_now(name: str, by: str = "") -> Result:
     Raises QueueError for a name that is not known.
     """
     command, call, policy = _call_of(name)
-    [result] = send(command, command.prepared_anew(call, policy))
+    [result] = send(command, command.prepared_again(call, policy))
     record(all_queues[result.queue_name], "run schedule", name, 1, by)
     return result
 
