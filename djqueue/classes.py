@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Never, Protocol, TypeVar, Unpack, cast, overload
+from typing import Any, ClassVar, Never, Protocol, TypeVar, Unpack, overload
 
 from django.conf import settings
 from django.utils import timezone
 
 from djqueue.backends.base import BaseQueue
-from djqueue.enqueueing.command import Command, PeriodicCommand, named_after, refuse_generator, refuse_nested
-from djqueue.messages.codecs import Arguments
+from djqueue.enqueueing.command import Command, CommandClass, PeriodicCommand, named_after
 from djqueue.policies.options import CommandOptions
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
@@ -26,7 +24,7 @@ T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class QueueCommand:
+class QueueCommand(CommandClass[Command[..., Any]], abstract=True):
     """A command as a class: subclass it and write :meth:`execute`. Subclassing registers.
 
     ``options`` are the options of :func:`~djqueue.decorators.queue_command`. A base of your own classes, without
@@ -34,31 +32,16 @@ class QueueCommand:
     that lacks ``execute`` and is not abstract is refused with a TypeError.
     """
 
-    options: ClassVar[dict[str, Any]] = {}
-
     def __init__(self, data: Any = None):
         self.data = data
 
-    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
-        """``class Base(QueueCommand, abstract=True)`` is not registered itself."""
-        super().__init_subclass__(**kwargs)
-        refuse_nested(cls)
-        if not abstract:
-            cls._register()
-
     @classmethod
-    def _register(cls) -> None:
+    def _declared(cls) -> Command[..., Any]:
         policy = Policy.of(**cls.options)
-        _refuse_lacking(cls, QueueCommand, "execute", "self")
-        registry.register(ClassCommand(_runner(cls), policy))
-
-    @classmethod
-    def command(cls) -> Command[..., Any]:
-        """The command that is registered for this class."""
-        return cast("Command[..., Any]", registry[f"{cls.__module__}.{cls.__qualname__}"])
+        return Command(_runner(cls), policy, sample_call=((None,), {}))
 
     def get_data(self) -> Any:
-        """The one argument, which is sent in the message. Override this if it is not :attr:`data` as it is."""
+        """The data of this call."""
         return self.data
 
     def set_data(self, data: Any) -> None:
@@ -81,53 +64,32 @@ class PeriodicQueueCommand(QueueCommand, abstract=True):
     max_lateness: ClassVar[float | timedelta] = timedelta(hours=1)
 
     @classmethod
-    def _register(cls) -> None:
-        rule, policy = Rule.of(cls.missed, cls.max_lateness), Policy.of(**cls.options)
-        _refuse_lacking(cls, QueueCommand, "execute", "self")
-        _refuse_lacking(cls, PeriodicQueueCommand, "validate_datetime", "self, dt")
-        registry.register(PeriodicClassCommand(_runner(cls), policy, cls().validate_datetime, rule))
+    def _declared(cls) -> Command[..., Any]:
+        rule, policy, run = Rule.of(cls.missed, cls.max_lateness), Policy.of(**cls.options), _runner(cls)
+        _written(cls, PeriodicQueueCommand, "validate_datetime", "self, dt")
+        return PeriodicCommand(run, policy, cls().validate_datetime, rule)
 
     def validate_datetime(self, dt: datetime) -> bool:
         """Whether it is due at this minute."""
         raise NotImplementedError(f"{type(self).__name__} has no validate_datetime().")
 
 
-class ClassCommand(Command[..., Any]):
-    """The registered command of a class: a command of one argument, its data."""
+def _runner(cls: type[QueueCommand]) -> Callable[..., Any]:
+    def run(data: Any = None) -> Any:
+        return cls(data).execute()
 
-    sample_call: ClassVar[Arguments] = (None,), {}
-
-    def __init__(self, func: Callable, *rest: Any):
-        super().__init__(func, *rest)
-        self._simple = range(2)
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(func))
-
-    @staticmethod
-    def _signature_of(func: Callable) -> inspect.Signature:
-        return inspect.signature(func, follow_wrapped=False)
+    return named_after(cls, run, _written(cls, QueueCommand, "execute", "self"))
 
 
-class PeriodicClassCommand(ClassCommand, PeriodicCommand[..., Any]):
-    """The registered command of a class with a schedule."""
-
-    sample_call = PeriodicCommand.sample_call
-
-
-def _refuse_lacking(cls: type, base: type, method: str, arguments: str) -> None:
-    if getattr(cls, method) is getattr(base, method):
+def _written(cls: type, base: type, method: str, arguments: str) -> Callable[..., Any]:
+    """A method of a class. Raises TypeError if it is still that of the base."""
+    written: Callable[..., Any] = getattr(cls, method)
+    if written is getattr(base, method):
         raise TypeError(
             f"{cls.__qualname__} has no {method}(): write def {method}({arguments}), or declare it as a base of other "
             f"classes: class {cls.__name__}({base.__name__}, abstract=True)."
         )
-
-
-def _runner(cls: type[QueueCommand]) -> Callable:
-    refuse_generator(cls.execute)
-
-    def run(data: Any = None) -> Any:
-        return cls(data).execute()
-
-    return named_after(cls, run, cls.execute)
+    return written
 
 
 class Executable(Protocol[R_co]):

@@ -92,11 +92,7 @@ def periodic_command(
     schedule = _schedule(validate_datetime, every)
     rule = Rule.of(missed, max_lateness)
     policy = Policy.of(**options)
-
-    def decorate(func: Callable[P, R]) -> PeriodicCommand[P, R]:
-        return make_periodic(func, policy, schedule, rule)  # type: ignore[no-any-return]
-
-    return decorate
+    return lambda func: make_periodic(func, policy, schedule, rule)
 
 
 @singledispatch

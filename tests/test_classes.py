@@ -1,5 +1,6 @@
 """Commands as classes, and the invoker: what users of djutils know."""
 
+import inspect
 from datetime import datetime, timedelta
 
 import pytest
@@ -30,6 +31,11 @@ class Urgent(Append):
 class Explode(QueueCommand):
     def execute(self):
         raise KeyError(self.data)
+
+
+class Wait(QueueCommand):
+    async def execute(self):
+        ran.append(self.data)
 
 
 class Base(QueueCommand, abstract=True):
@@ -127,6 +133,11 @@ class TestDeclaring:
             type("Bad", (PeriodicQueueCommand,), {name: value, "__module__": __name__, "__qualname__": "Bad"})
         assert f"{__name__}.Bad" not in registry
 
+    def test_its_command_has_the_signature_of_a_call_and_knows_whether_it_is_async(self):
+        assert [one.command().is_async for one in (Append, Wait)] == [False, True]
+        for one in (Append, Wait, Quarter):
+            assert [*inspect.signature(one.command()).parameters] == ["data"]
+
     def test_data_can_be_set(self):
         command = Append()
         assert command.get_data() is None
@@ -186,6 +197,10 @@ class TestInvoker:
             invoker.dequeue()
         assert len(queue) == 0
         assert queue.failed.find(handle.id).entry.failures == 1
+
+    def test_an_async_one_runs_too(self, queue):
+        invoker.enqueue(Wait(7))
+        assert (invoker.dequeue() is not None, ran) == (True, [7])
 
     def test_messages_come_out_in_order(self, queue):
         for number in range(5):

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import functools
+import inspect
 import pickle
 from datetime import datetime, timedelta
 
@@ -303,6 +304,32 @@ def test_many_with_options_from_async_code(memory_queue):
     handles = asyncio.run(bare.using(priority=2).aenqueue_many([(1,), (2,)]))
     assert [record.entry.id for record in memory_queue.peek("ready")] == [handle.id for handle in handles]
     assert {record.entry.priority for record in memory_queue.peek("ready")} == {2}
+
+
+@pytest.mark.parametrize("count", range(4))
+@pytest.mark.parametrize(
+    "func",
+    [
+        lambda one, two=2: None,
+        lambda one, /, two: None,
+        lambda one, *more: None,
+        lambda one, *, two=2: None,
+        lambda one, *, two: None,
+        lambda one=1, **more: None,
+        lambda *args, **kwargs: None,
+    ],
+)
+def test_a_call_is_sent_if_it_fits_whatever_the_kinds_of_the_parameters(write_module, memory_queue, func, count):
+    write_module("nothing", "")  # restores the registry
+    command = queue_command(_module_level(func, "fitting"))
+    try:
+        inspect.signature(func).bind(*range(count))
+    except TypeError:
+        with pytest.raises(TypeError, match=r"fitting: .* Call it as fitting\("):
+            command(*range(count))
+    else:
+        command(*range(count))
+        assert len(memory_queue) == 1
 
 
 def test_one_misfit_among_many_sends_none(memory_queue):

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import cached_property
-from typing import Any, ClassVar, Never, Self, Unpack, cast
+from typing import Any, ClassVar, Never, Self, Unpack
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.core.exceptions import SynchronousOnlyOperation
+from django.utils.asyncio import async_unsafe
 
 from djqueue import conf
-from djqueue.enqueueing.command import Call, Command, named_after, refuse_generator, refuse_nested
+from djqueue.enqueueing.command import Call, Command, CommandClass, named_after
 from djqueue.enqueueing.signatures import misplaced
 from djqueue.exceptions import InvalidMessage
 from djqueue.flow.limits import MOST, Batch, Concurrency, Route, Throttle, up_to
-from djqueue.messages.codecs import Arguments, is_same, is_structured, plain, requested, typed
+from djqueue.messages.codecs import Arguments
 from djqueue.messages.failures import text_of
+from djqueue.messages.requests import RequestCodec, plain
 from djqueue.policies.options import OPTIONS, CommandOptions
 from djqueue.policies.policy import Policy
-from djqueue.registry import registry
 from djqueue.results import Result
 from djqueue.running.context import run_coroutine
 from djqueue.running.handlers import HandlerSlot
@@ -34,16 +32,12 @@ class BatchFunction(Command[..., Any]):
     """
 
     batched = True
+    call_signature = inspect.signature(lambda *args, **kwargs: None)
 
     def __init__(self, func: Callable, policy: Policy):
         super().__init__(func, policy)
         if not takes(func, 1):
             raise TypeError(f"{self.name} is given a list of calls: write it with one parameter.")
-        self._simple = range(1 << 30)
-
-    @staticmethod
-    def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
-        return inspect.signature(_any_call)
 
     def item(self, args: tuple, kwargs: dict) -> Any:
         """One call as an item of the batch: its argument if it has just one, else the whole call."""
@@ -56,10 +50,6 @@ class BatchFunction(Command[..., Any]):
     def perform(self, items: Sequence[Any], lane: str, slot: HandlerSlot) -> Any:
         """Run a batch; what it returns, or a coroutine of that."""
         return self.func(list(items))
-
-
-def _any_call(*args: Any, **kwargs: Any) -> None:
-    """The signature of a call of a batch function: any, as only the function itself knows."""
 
 
 # ---- What may not be written in a batch command as a class, and what to write instead
@@ -84,10 +74,8 @@ def refuse_strangers(cls: type) -> None:
         if name in OPTIONS and name in ROUTED:
             raise TypeError(f"{cls.__qualname__}.{name}: {ROUTE_SAYS}")
         if name in OPTIONS:
-            raise TypeError(
-                f"{cls.__qualname__}.{name} means nothing: put it into options = {{{name!r}: …}}, or give it another "
-                "name if it is no option."
-            )
+            meant = f"put it into options = {{{name!r}: …}}, or give it another name if it is no option."
+            raise TypeError(f"{cls.__qualname__}.{name} means nothing: {meant}")
         if meant != name:
             raise TypeError(f"{cls.__qualname__}.{name} means nothing: did you mean {meant!r}?")
 
@@ -121,7 +109,6 @@ def method_of(cls: type[BatchCommand]) -> Callable[..., Any]:
         )
     if method is BatchCommand.handle:
         raise TypeError(f"{cls.__qualname__} has neither perform() nor handle(): write perform(self, *requests).")
-    refuse_generator(method)
     if not takes(method, MOST + 1):
         raise TypeError(
             f"{cls.__qualname__}.{name}() is given all requests of a batch, each as an argument: write "
@@ -140,7 +127,7 @@ def size_of(cls: type[BatchCommand]) -> Batch:
     return Batch(up_to(size, f"{cls.__qualname__}.batch_size"))
 
 
-class BatchCommand:
+class BatchCommand(CommandClass["HandlerCommand"], abstract=True):
     """A command whose objects are given batches of requests: subclass it and write :meth:`perform`.
 
     Requests of one thread run in order, higher priorities first, and no two batches of a thread at once. A
@@ -158,12 +145,18 @@ class BatchCommand:
     batch_size: ClassVar[int | Batch | None] = None
     """The most requests of a batch, or a Batch, which also sets how many to wait for; None: QUEUE_BATCH_SIZE."""
 
-    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        refuse_nested(cls)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         refuse_strangers(cls)
-        if not abstract:
-            registry.register(HandlerCommand(cls))
+        super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def _declared(cls) -> HandlerCommand:
+        refuse_routed(cls.options)
+        listed = cls.priorities
+        if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
+            raise ValueError(f"{cls.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
+        policy = Policy.of(**cls.options, shard=0, batch=size_of(cls))  # route() sets the shard of each request
+        return HandlerCommand(cls, policy)
 
     # ---- what subclasses write
 
@@ -198,11 +191,6 @@ class BatchCommand:
     # ---- what others call
 
     @classmethod
-    def command(cls) -> HandlerCommand:
-        """The command that is registered for this class."""
-        return cast(HandlerCommand, registry[f"{cls.__module__}.{cls.__qualname__}"])
-
-    @classmethod
     def enqueue(cls, *requests: Any, **options: Never) -> list[Result[Any]]:
         """Send requests, all of them or none; returns their handles. Options are given to :meth:`using`.
 
@@ -228,22 +216,11 @@ class HandlerCommand(BatchFunction):
 
     whole = kept = True
 
-    def __init__(self, handler: type[BatchCommand]):
-        self.handler = handler
-        refuse_routed(handler.options)
-        listed = handler.priorities
-        if listed is not None and (not listed or list(listed) != sorted(set(listed), reverse=True)):
-            raise ValueError(f"{handler.__qualname__}.priorities is {listed!r}: list each once, the highest first.")
+    def __init__(self, handler: type[BatchCommand], policy: Policy):
         method = method_of(handler)
-        policy = Policy.of(**handler.options, shard=0, batch=size_of(handler))  # route() sets the shard of each request
-        self._method = method
         super().__init__(named_after(handler, lambda requests: self._run_here(requests), method), policy)
-        self.is_async = inspect.iscoroutinefunction(method)
-
-    @cached_property
-    def kinds(self) -> dict[str, type]:
-        """The classes of its requests by name, if its annotations name them."""
-        return requested(self._method)
+        self.handler = handler
+        self.codec = RequestCodec(self.name, method)
 
     def using(self, *given: Never, **options: Unpack[CommandOptions]) -> Self:
         refuse_routed(options, self.policy)
@@ -258,10 +235,9 @@ class HandlerCommand(BatchFunction):
     __call__ = enqueue  # type: ignore[assignment]
 
     def item(self, args: tuple, kwargs: dict) -> Any:
-        """The request that a call carries: itself, or its fields and the name of its class. Raises InvalidMessage."""
+        """The request that a call carries. Raises InvalidMessage."""
         try:
-            fields, *names = args
-            return typed(self.kinds[names[0]], fields) if names else fields
+            return self.codec.loads(*args)
         except Exception as error:
             raise InvalidMessage(f"no request: {type(error).__name__}: {text_of(error)}") from error
 
@@ -292,7 +268,7 @@ class HandlerCommand(BatchFunction):
         routes = self._routes(requests)
         routed = {route: policy.using(shard=route.thread, priority=route.priority) for route in dict.fromkeys(routes)}
         serializer = policy.serializer or conf.get("QUEUE_SERIALIZER")
-        carried = [Call((one,)) if serializer == "pickle" else self._in_fields(one) for one in requests]
+        carried = [Call((one,) if serializer == "pickle" else self.codec.dumps(one)) for one in requests]
         return [(call, routed[route]) for call, route in zip(carried, routes, strict=True)]
 
     def prepared_again(self, call: Arguments, policy: Policy) -> list[tuple[Arguments, Policy]]:
@@ -315,38 +291,14 @@ class HandlerCommand(BatchFunction):
         return routes
 
     def _awaited(self, routes: Coroutine) -> Any:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return async_to_sync(_waited_for)(routes)
-        routes.close()
-        raise SynchronousOnlyOperation(
+        async def ended() -> Any:
+            return await routes
+
+        why = (
             f"{self.name}: route() is async, and nothing can wait for it in the thread of an event loop. In async "
             f"code: await {self.__name__}.aenqueue(...)"
         )
-
-    def _in_fields(self, request: Any) -> Call:
-        """A request as its fields, for a serializer that carries no classes."""
-        name, fields = type(request).__qualname__, plain(request)
-        if not is_structured(type(request)):
-            self._refuse_change(request, fields)
-            return Call((fields,))
-        if self.kinds.get(name) is not type(request):
-            raise TypeError(
-                f"{self.name}: perform() does not say that it takes {name}, so it is unknown what to make of its "
-                f"fields: write *requests: {name}, or use serializer='pickle'."
-            )
-        self._refuse_change(request, typed(self.kinds[name], fields))
-        return Call((fields, name))
-
-    def _refuse_change(self, request: Any, back: Any) -> None:
-        if not is_same(request, back):
-            raise TypeError(
-                f"{self.name}: {type(request).__qualname__} would not arrive as it is: with serializer='json' what "
-                "__init__ takes travels, and annotations say what it was. Annotate it with what it holds, or use "
-                "serializer='pickle'."
-            )
-
-
-async def _waited_for(coroutine: Coroutine) -> Any:
-    return await coroutine
+        try:
+            return async_unsafe(why)(async_to_sync(ended))()
+        finally:
+            routes.close()  # which nothing awaits if that is refused

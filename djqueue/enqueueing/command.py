@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import singledispatch
-from typing import Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, ClassVar, Generic, Never, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
 
 from djqueue.enqueueing.producer import Call, Terms, send
 from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refuse_unknown_sensitive, unexpected
@@ -50,16 +51,18 @@ class Command(Generic[P, R]):
     """The task of Django that it was made of, if it was."""
     observer: Observer | None = None
     """Is notified of each attempt at a call through Django's tasks."""
-    sample_call: ClassVar[Arguments | None] = None
-    """A call that functions of the arguments must take, if the signature does not say it."""
+    call_signature: ClassVar[inspect.Signature | None] = None
+    """That of its calls, if it is not that of its function."""
     terms: Terms | None = None
     """What its last call was sent by."""
     rule: Rule | None = None
     """For a periodic command: what becomes of ticks at which no consumer ran."""
 
-    def __init__(self, func: Callable[P, R], policy: Policy):
+    def __init__(self, func: Callable[P, R], policy: Policy, sample_call: Arguments | None = None):
         self.func = func
         self.policy = policy
+        self.sample_call = sample_call
+        """A call that functions of the arguments must take, if the signature does not say it."""
         self.declared = self
         """The command as it is declared: for a copy that :meth:`using` made, the one in the registry."""
         self.name = f"{func.__module__}.{func.__qualname__}"
@@ -67,12 +70,11 @@ class Command(Generic[P, R]):
             raise ValueError(f"{self.name} is given one call at a time: batch is for queue_command and BatchCommand.")
         if policy.idle_timeout is not None and not self.kept:
             raise ValueError(f"{self.name}: {IDLE_TIMEOUT}")
-        self.is_async = inspect.iscoroutinefunction(func)
-        self._signature = self._signature_of(func)
+        self.is_async = iscoroutinefunction(func)
+        self._signature = self.call_signature or inspect.signature(func)
         self._simple = _simple_counts(self._signature)
         """The numbers of positional arguments alone that fit: a quick test, as ``bind`` is slow."""
-        if not self.batched:
-            refuse_unknown_sensitive(self.name, self._signature, policy)
+        refuse_unknown_sensitive(self.name, self._signature, policy)
         refuse_misfits(self.name, self._signature, policy, self.sample_call)
         self.__doc__, self.__module__, self.__wrapped__ = func.__doc__, func.__module__, func
         self.__name__, self.__qualname__ = func.__name__, func.__qualname__
@@ -218,10 +220,6 @@ class Command(Generic[P, R]):
         """A call that was prepared and stored before, as it is sent now."""
         return self.prepared([call], policy)
 
-    @staticmethod
-    def _signature_of(func: Callable[..., Any]) -> inspect.Signature:
-        return inspect.signature(func)
-
     def _fit(self, call: Arguments) -> None:
         try:
             self.bind(call)
@@ -253,26 +251,22 @@ def with_policy(command: C, policy: Policy) -> C:
 
 @singledispatch
 def as_command(given: object) -> Any:
-    """The command that stands for an object, as for a task of Django; the object itself if there is none."""
-    return given
+    """The command that stands for an object, as for a class or a task of Django; the object itself if there is none."""
+    return given.command() if isinstance(given, type) and issubclass(given, CommandClass) else given
 
 
 class InlineCommand(Command[P, R]):
     """A command whose calls run it here and now; :meth:`enqueue` sends it."""
 
     inline = True
-
-    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]  # no handle: the value
-        return self.call(*args, **kwargs)
+    __call__ = Command.call  # type: ignore[assignment]  # no handle: the value
 
 
 class PeriodicCommand(InlineCommand[P, R]):
     """A command that the scheduler enqueues. Calling it runs it here, inline; :meth:`enqueue` sends it by hand."""
 
-    sample_call = (), {}
-
     def __init__(self, func: Callable[P, R], policy: Policy, validate_datetime: Callable[[datetime], bool], rule: Rule):
-        super().__init__(func, policy)
+        super().__init__(func, policy, sample_call=((), {}))
         if policy.guarded:
             raise ValueError(
                 f"{self.name}: debounce and unique are not for periodic commands: a tick is enqueued once anyway."
@@ -294,22 +288,47 @@ def refuse_generator(func: Callable[..., Any]) -> None:
         )
 
 
+class CommandClass(Generic[C]):
+    """The base of commands that are written as classes: subclassing registers, unless it is ``abstract=True``."""
+
+    options: ClassVar[dict[str, Any]] = {}
+    """The options of :func:`~djqueue.decorators.queue_command`."""
+
+    def __init_subclass__(cls, abstract: bool = False, **kwargs: Any) -> None:
+        """``class Base(QueueCommand, abstract=True)`` is not registered itself."""
+        super().__init_subclass__(**kwargs)
+        if "<locals>" in cls.__qualname__:  # a consumer could not find it by module and name
+            raise TypeError(f"{cls.__qualname__} is nested in a function: a command is a class of a module.")
+        if not abstract:
+            registry.register(cls._declared())
+
+    @classmethod
+    def _declared(cls) -> C:
+        """The command of this class. Raises TypeError or ValueError for a class that cannot be one."""
+        raise NotImplementedError
+
+    @classmethod
+    def command(cls) -> C:
+        """The command that is registered for this class."""
+        return cast(C, registry[f"{cls.__module__}.{cls.__qualname__}"])
+
+
 def named_after(cls: type, run: Any, method: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that represents a class in the registry. The line of its method distinguishes classes of one name."""
+    """``run`` as the function of a class, whose method does the work. Raises TypeError for a generator."""
+    refuse_generator(method)
+    run.__signature__ = inspect.signature(run)
+    run.__wrapped__ = method  # whose line distinguishes classes of one name
+    if iscoroutinefunction(method):
+        markcoroutinefunction(run)
     for name in ("__module__", "__qualname__", "__name__", "__doc__"):
         setattr(run, name, getattr(cls, name))
-    run.__wrapped__ = method
-    return run
-
-
-def refuse_nested(cls: type) -> None:
-    """Raises TypeError for a class that a consumer could not find by module and name."""
-    if "<locals>" in cls.__qualname__:
-        raise TypeError(f"{cls.__qualname__} is nested in a function: a command is a class of a module.")
+    return run  # type: ignore[no-any-return]
 
 
 def _simple_counts(signature: inspect.Signature) -> range:
     parameters = signature.parameters.values()
-    if any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
+    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
         return range(0)
-    return range(sum(p.default is p.empty for p in parameters), len(parameters) + 1)
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    is_open = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return range(sum(p.default is p.empty for p in positional), sys.maxsize if is_open else len(positional) + 1)

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from djqueue.messages.codecs import Arguments, is_structured
-from djqueue.messages.codecs import plain as in_fields
+from djqueue.messages.codecs import Arguments
 from djqueue.messages.failures import kind_of
+from djqueue.messages.requests import is_structured
+from djqueue.messages.requests import plain as in_fields
 from djqueue.registry import Runnable
 from djqueue.utils import log_safely, plain
 
