@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Never, ParamSpec, Self, TypeVar, overload
+from collections.abc import Callable, Iterable
+from typing import Any, Never, ParamSpec, Self, TypeVar, cast, overload
+
+from django.utils.functional import SimpleLazyObject
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue, Lease
@@ -18,8 +20,8 @@ from djqueue.messages.metadata import (
     register_metadata_producer_consumer,
 )
 from djqueue.policies.policy import Policy
-from djqueue.results import Result
 from djqueue.running.executor import serve
+from djqueue.utils import flag
 from djqueue.wiring import queues
 
 P = ParamSpec("P")
@@ -32,13 +34,7 @@ MAX_ATTEMPTS = 5
 class DeferrableCommand(InlineCommand[P, R]):
     """A function that runs inline when it is called, and is enqueued by :meth:`later`."""
 
-    @overload
-    def later(self: Command[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs) -> Result[T]: ...
-    @overload
-    def later(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[R]: ...
-    def later(self, /, *args: P.args, **kwargs: P.kwargs) -> Result[Any]:
-        """Send one call to the queue. Raises what :meth:`Command.enqueue` raises."""
-        return self.enqueue(*args, **kwargs)
+    later = Command.enqueue
 
     def using(self, *given: Never, **options: Any) -> Self:
         """A copy with other options, also by their old names: ``func.using(delay_seconds=3).later(...)``."""
@@ -46,30 +42,16 @@ class DeferrableCommand(InlineCommand[P, R]):
 
 
 @answering("queue of a Deferrable")
-class DeferrableQueue(BaseQueue):
+class DeferrableQueue(SimpleLazyObject):
     """The queue of a Deferrable: each verb of the queue but ``pop``, which returned a pair in Deferrable.
 
     ``envelope, item = queue.pop()`` would take the item and unpack it, without an error if it has two parts.
     """
 
-    def __new__(cls, queue: BaseQueue) -> Self:
-        own = object.__new__(cls)
-        object.__setattr__(own, "_within", queue)
-        return own
-
-    def __init__(self, queue: BaseQueue) -> None:
-        """All that it has is the queue within."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in HINTS["queue of a Deferrable"] or name.startswith("__"):
-            return object.__getattribute__(self, name)
-        return getattr(object.__getattribute__(self, "_within"), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(object.__getattribute__(self, "_within"), name, value)
-
-    def __len__(self) -> int:
-        return len(object.__getattribute__(self, "_within"))
+    def __getattr__(self, name: str) -> Any:
+        if name in HINTS["queue of a Deferrable"]:
+            return object.__getattribute__(self, name)  # which raises the hint
+        return super().__getattr__(name)
 
 
 @answering("Deferrable")
@@ -95,15 +77,14 @@ class Deferrable:
         if not isinstance(queue_name, str):
             raise TypeError(f"Deferrable({queue_name!r}): give an alias of QUEUES; backends are described there.")
         self.queue_name = queue_name
-        self._defaults: dict[str, Any] = {"queue_name": queue_name, "max_attempts": default_max_attempts}
-        if default_error_classes is not None:
-            self._defaults["retry_on"] = _listed(default_error_classes)
-        Policy.of(**self._defaults)  # so that wrong options are reported here
+        defaults = {"queue_name": queue_name, "max_attempts": default_max_attempts}
+        self._policy = Policy.of(**defaults, retry_on=default_error_classes)
 
     @property
     def queue(self) -> BaseQueue:
         """The queue: push, take, touch, complete, flush, stats; its failed queue is ``queue.failed``. It has no pop."""
-        return DeferrableQueue(queues[self.queue_name])
+        queue = queues[self.queue_name]
+        return cast(BaseQueue, DeferrableQueue(lambda: queue))
 
     # ---- functions
 
@@ -120,7 +101,7 @@ class Deferrable:
         """
         if isinstance(func, type):
             raise TypeError(f"deferrable() takes a function, not {func!r}; give exceptions as error_classes=[...].")
-        policy = Policy.of(**self._defaults).using(**_translated(options))
+        policy = self._policy.using(**_translated(options))
         return declare(func, policy, DeferrableCommand) if func else lambda f: declare(f, policy, DeferrableCommand)
 
     # ---- a loop of one's own
@@ -164,44 +145,32 @@ class Deferrable:
         clear_event_consumers(self.queue_name)
 
 
+OLD_NAMES = {
+    "error_classes": "retry_on",
+    "use_exponential_backoff": "backoff",
+    "ttl_seconds": "ttl",
+    "delay_seconds": "delay",
+    "debounce_seconds": "debounce",
+    "debounce_always_delay": "always_delay",
+}
+"""What Deferrable called the options, and what they are called here."""
+_NONE_IF_0 = ("ttl_seconds", "debounce_seconds")
+
+
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
     """The options under the names that they have here; None means the default."""
     translated: dict[str, Any] = {}
     for name, value in options.items():
-        own, as_option = OLD_NAMES.get(name, (name, _same))
+        own = OLD_NAMES.get(name, name)
         if name != own and own in options:
             raise ValueError(f"{name} is another name of {own}: give one of them.")
+        if name == "use_exponential_backoff" and value is not None:
+            flag(value, name)
         if value is not None:
-            translated[own] = as_option(value)
+            translated[own] = _or_none(value) if name in _NONE_IF_0 else value
     return translated
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _listed(value: Any) -> Any:
-    """Any iterable of classes; what is none is judged as retry_on."""
-    return list(value) if isinstance(value, Iterable) and not isinstance(value, type | str | dict) else value
-
-
-def _usual_or_none(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"use_exponential_backoff is {value!r}: give True or False; backoff= takes waits.")
-    return value
 
 
 def _or_none(value: Any) -> Any:
     """The value of an option for which 0 meant "none", or a function that may return 0."""
     return (lambda: value() or None) if callable(value) else value or None
-
-
-OLD_NAMES: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "error_classes": ("retry_on", _listed),
-    "use_exponential_backoff": ("backoff", _usual_or_none),
-    "ttl_seconds": ("ttl", _or_none),
-    "delay_seconds": ("delay", _same),
-    "debounce_seconds": ("debounce", _or_none),
-    "debounce_always_delay": ("always_delay", _same),
-}
-"""What Deferrable called the options, and what they are called here."""

@@ -164,6 +164,14 @@ class TestFunctions:
         assert (len(queue), len(mail.queue), stats.run_once()) == (0, 1, False)
         assert (mail.run_once(), ran) == (True, ["ann@example.com"])
 
+    def test_exceptions_may_be_given_as_any_iterable(self, queue):
+        some = Deferrable(default_error_classes=iter([KeyError, OSError]))
+        for _ in range(2):
+            with only():
+                assert some.deferrable(plain).policy.retry_on == (KeyError, OSError)
+        with only():
+            assert some.deferrable(error_classes=iter([ValueError]))(plain).policy.retry_on == (ValueError,)
+
     @pytest.mark.parametrize("classes", [ValueError, KeyError, Exception])
     def test_a_class_in_the_place_of_the_function_is_refused(self, classes):
         with pytest.raises(TypeError, match=r"takes a function, not .*; give exceptions as error_classes=\[...\]"):

@@ -151,13 +151,15 @@ def _alias(value: object, name: str) -> str:
 
 def _exceptions(value: object, name: str) -> RetryOn:
     if isinstance(value, type):
-        value = [value]
-    if not isinstance(value, list | tuple | set | frozenset | dict) or not all(map(is_exception, value)):
+        value = (value,)
+    elif isinstance(value, Iterable) and not isinstance(value, str | dict):
+        value = tuple(value)
+    if not isinstance(value, tuple | dict) or not all(map(is_exception, value)):
         raise TypeError(
             f"{name} is {value!r}: give a list of exception classes, or a dictionary with the backoff of each."
         )
-    if not isinstance(value, dict):
-        return tuple(value)
+    if isinstance(value, tuple):
+        return value
     return {listed: _retry_policy(rule, f"{name}[{listed.__qualname__}]") for listed, rule in value.items()}
 
 
