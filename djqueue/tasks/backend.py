@@ -21,7 +21,7 @@ from djqueue.enqueueing.on_commit import when_committed
 from djqueue.enqueueing.producer import Call, refuse_what_it_cannot
 from djqueue.exceptions import InvalidQueueError, NotSupported, UnknownCommand
 from djqueue.policies.policy import Policy
-from djqueue.registry import Observer, Runnable, registry
+from djqueue.registry import Runnable, registry
 from djqueue.results import Result
 from djqueue.tasks.checks import check_apps, check_keys, check_names, check_needs, check_options, check_queues
 from djqueue.tasks.compat import (
@@ -43,20 +43,6 @@ from djqueue.wiring import queues
 
 RESULT_TTL = 86_400.0
 """Seconds for which the result of a task is kept, unless an option or a setting says otherwise."""
-
-
-class TaskCommand(Command):
-    """The command that a task becomes."""
-
-    observer: Observer | None = OBSERVER
-
-    def __init__(self, task: Task, policy: Policy, *rest: Any):
-        super().__init__(function_of(task), policy, *rest)
-        self.origin = task
-
-
-class PeriodicTaskCommand(TaskCommand, PeriodicCommand):
-    """The command of a task with a schedule, whose options count for calls by hand too."""
 
 
 class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
@@ -172,7 +158,7 @@ class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
 
     def declare(self, task: Task) -> None:
         if apps.models_ready and not _is_of(registry.get(task.module_path), task):
-            registry.register(TaskCommand(task, self.policy_for(task)))
+            registry.register(_made(task, self.policy_for(task)))
 
     def command_of(self, task: Task) -> Command:
         """The command that enqueues a task with its options; it is kept with the task. Raises InvalidTaskBackend."""
@@ -180,7 +166,8 @@ class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
             return kept
         self._refuse_wrong_settings()
         declared = _declared(task)
-        policy = self.policy_for(task, None if type(declared) is TaskCommand else declared.policy)
+        is_plain = declared.origin is not None and declared.rule is None
+        policy = self.policy_for(task, None if is_plain else declared.policy)
         command = declared
         if policy != declared.policy:
             policy.overrides(declared.policy)  # so that what cannot travel is refused here
@@ -331,7 +318,7 @@ def _declared(task: Task) -> Command:
             command = None
     if _is_of(command, task):
         return cast(Command, command)
-    made = _made(task)
+    made = _made(task, _policy_of(task))
     registry.register(made)
     return made
 
@@ -340,16 +327,23 @@ def _is_of(command: Any, task: Task) -> bool:
     return command is not None and inspect.unwrap(command.func) is inspect.unwrap(task.func)
 
 
-def _made(task: Task) -> TaskCommand:
+def _policy_of(task: Task) -> Policy:
     backend = task.get_backend()
     if isinstance(backend, DjqueueBackend):
-        return TaskCommand(task, backend.policy_for(task))
-    return TaskCommand(task, Policy(task=(task.backend, task.queue_name)))
+        return backend.policy_for(task)
+    return Policy(task=(task.backend, task.queue_name))
+
+
+def _made(task: Task, policy: Policy, kind: type[Command] = Command, *rest: Any) -> Command:
+    """The command that a task becomes."""
+    command = kind(function_of(task), policy, *rest)
+    command.origin, command.observer = task, OBSERVER
+    return command
 
 
 def _adapted(found: object, name: str) -> Command | None:
     """The command of a task that a module has by that name."""
-    return _made(found) if isinstance(found, Task) and found.module_path == name else None
+    return _made(found, _policy_of(found)) if isinstance(found, Task) and found.module_path == name else None
 
 
 def _backend_of(task: Task) -> DjqueueBackend:
@@ -377,5 +371,5 @@ def _(given: Task, policy: Policy, *rest: Any) -> Task:
     if not isinstance(backend, DjqueueBackend):
         return given
     shared = replace(backend.policy_by_name(given.module_path), **policy.beside(Policy()))
-    registry.register(PeriodicTaskCommand(given, backend.policy_for(given, shared), *rest))
+    registry.register(_made(given, backend.policy_for(given, shared), PeriodicCommand, *rest))
     return given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -22,40 +22,21 @@ DEFAULT = "default"
 """The backend and the queue of a task that names none."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, eq=False)
+@dataclass(frozen=True, kw_only=True, init=False)
 class DjqueueTask(Task, Generic[P, R]):
     """A task that has the options of a command too; what ``@task`` makes with this backend.
 
     For a type checker it has the parameters ``P`` of a call, and ``R`` is what is returned at last.
     """
 
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Options of :func:`djqueue.queue_command`, next to those that each task has."""
 
-    def __init__(
-        self,
-        *,
-        func: Callable[..., Any],
-        priority: int = 0,
-        backend: str = DEFAULT,
-        queue_name: str = DEFAULT,
-        run_after: datetime | None = None,
-        takes_context: bool = False,
-        options: Mapping[str, Any] | None = None,
-        **more: Any,
-    ):
-        given = {
-            "func": func,
-            "priority": priority,
-            "backend": backend,
-            "queue_name": queue_name,
-            "run_after": run_after,
-            "takes_context": takes_context,
-            "options": {**(options or {}), **more},
-        }
-        for name, value in given.items():
-            object.__setattr__(self, name, value)
-        self.__post_init__()
+    def __init__(self, *, options: Mapping[str, Any] | None = None, **given: Any):
+        defaults = {"priority": 0, "backend": DEFAULT, "queue_name": DEFAULT, "run_after": None}
+        own = {one.name: given.pop(one.name) for one in fields(Task) if one.name in given}
+        object.__setattr__(self, "options", {**(options or {}), **given})
+        super().__init__(**defaults | own)
 
     if TYPE_CHECKING:  # the tasks of Django have no types
 
@@ -69,17 +50,6 @@ class DjqueueTask(Task, Generic[P, R]):
         backend = self.get_backend()
         if isinstance(backend, TaskDeclarer):
             backend.declare(self)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DjqueueTask) and self._values == other._values
-
-    def __hash__(self) -> int:
-        return hash((self.func, self.backend, self.queue_name, self.run_after))
-
-    @property
-    def _values(self) -> tuple[Any, ...]:
-        named = self.func, self.priority, self.backend, self.queue_name, self.run_after, self.takes_context
-        return *named, dict(self.options)
 
     def using(
         self,
