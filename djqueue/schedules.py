@@ -132,8 +132,7 @@ def _prepared(target: Command, args: Sequence[Any], kwargs: dict[str, Any] | Non
 
 
 def _meant(command: AnyCommand) -> tuple[Command, Policy]:
-    name = f"{command.__module__}.{command.__qualname__}" if isinstance(command, type) else command
-    found = as_command(registry.find(name) if isinstance(name, str) else name)
+    found = as_command(registry.find(command) if isinstance(command, str) else command)
     if not isinstance(found, Command):
         raise TypeError(f"{found!r} is no command: give one, with using(...) or without, or its name.")
     return found.declared, found.policy

@@ -313,6 +313,13 @@ class TestSent:
         assert ran == [("Ada", True), {"deep": True}]
 
     @pytest.mark.backends("memory")
+    @pytest.mark.parametrize("given", [Tidy({"deep": True}), int, greet.func], ids=["object", "class", "function"])
+    def test_what_is_no_command_is_refused_as_an_object_whose_data_would_be_lost(self, queue, given):
+        with pytest.raises(TypeError, match="is no command: give one"):
+            schedules.add("one", given, every=10)
+        assert schedules.list() == []
+
+    @pytest.mark.backends("memory")
     @pytest.mark.parametrize("serializer", ["pickle", "json"])
     def test_a_request_of_a_batch_command_is_routed_at_each_tick(self, queue, clock, serializer):
         with pytest.raises(TypeError, match="a request is one argument"):

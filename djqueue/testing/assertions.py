@@ -16,7 +16,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
-from djqueue.enqueueing.command import Call, Command, as_command
+from djqueue.enqueueing.command import Call, Command, CommandClass, as_command
 from djqueue.enqueueing.on_commit import OnceCommitted, Savepoints, outermost, registered, run_registered
 from djqueue.enqueueing.producer import sent_by
 from djqueue.exceptions import UnknownCommand
@@ -127,7 +127,7 @@ def _records(queue: BaseQueue) -> Iterator[Record]:
 # ---- assertions
 
 
-AnyCommand = Command | QueueCommand | type[QueueCommand] | str
+AnyCommand = Command | QueueCommand | type[CommandClass] | str
 
 
 def assert_enqueued(
@@ -143,11 +143,11 @@ def assert_enqueued(
 ) -> list[Enqueued]:
     """The calls of ``command`` that wait; AssertionError, with a list of all waiting calls, if there are none.
 
-    ``command`` is a command, one with options (``command.using(queue_name="slow")`` waits there), a QueueCommand class,
-    an object of one (with that data), or a name; None is any. With ``args`` or ``kwargs`` only calls of exactly these
-    arguments count, positional or by name; ``delay`` is compared to within a second. ``count`` is how many there must
-    be; without it, any number but none. Raises TypeError if the arguments do not fit the command, or are
-    given one by one, UnknownCommand for a name that is not registered, and what :func:`waiting` raises.
+    ``command`` is a command, one with options (``command.using(queue_name="slow")`` waits there), a class of a command,
+    an object of a QueueCommand (with that data), or a name; None is any. With ``args`` or ``kwargs`` only calls of
+    exactly these arguments count, positional or by name; ``delay`` is compared to within a second. ``count`` is how
+    many there must be; without it, any number but none. Raises TypeError if the arguments do not fit the command, or
+    are given one by one, UnknownCommand for a name that is not registered, and what :func:`waiting` raises.
     """
     _refuse(args, kwargs, unknown)
     wanted = Wanted.of(command, args, kwargs, queue_name, delay, priority)
@@ -246,13 +246,11 @@ def command_of(given: AnyCommand | None) -> Command | None:
     """The command that was given. Raises TypeError for what is none, UnknownCommand for an unknown name."""
     if given is None:
         return None
-    if isinstance(given, Command):
-        return given.declared
-    if isinstance(given, str):
-        return _named(given)
-    if isinstance(given, QueueCommand) or (isinstance(given, type) and issubclass(given, QueueCommand)):
-        return given.command()
-    raise TypeError(f"{given!r} is no command: give a command, a QueueCommand, or a command's name.")
+    known = type(given) if isinstance(given, QueueCommand) else given
+    found = _named(known) if isinstance(known, str) else as_command(known)
+    if not isinstance(found, Command):
+        raise TypeError(f"{given!r} is no command: give a command, its class or name, or an object of a QueueCommand.")
+    return found.declared
 
 
 def _named(name: str) -> Command:

@@ -5,7 +5,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import IntegrityError, transaction
 from django.test import SimpleTestCase, TestCase, override_settings
 
-from djqueue import queues
+from djqueue import BatchCommand, invoker, queues
 from djqueue.backends.base import BaseQueue
 from djqueue.classes import QueueCommand
 from djqueue.decorators import queue_command
@@ -50,6 +50,11 @@ class SendMail(QueueCommand):
         """Nothing."""
 
 
+class Notify(BatchCommand):
+    def perform(self, *requests):
+        """Nothing."""
+
+
 class Assertions:
     """What holds on every backend, in a TestCase."""
 
@@ -81,6 +86,15 @@ class Assertions:
             f"  {paint.name}('fence') in 'default'",
             f"  {paint.name}('door', coats=2) in 'mail'",
         ]
+
+    def test_a_class_stands_for_its_command(self):
+        invoker.enqueue(SendMail(7))
+        Notify.enqueue("ann", "bob")
+        assert_enqueued(SendMail, count=1)
+        assert_enqueued(SendMail(7), count=1)
+        assert_not_enqueued(SendMail(8))
+        assert_enqueued(Notify, ["ann"], count=1)
+        assert_enqueued(Notify, count=2)
 
     def test_counts_are_exact(self):
         paint.enqueue_many([("fence",), ("fence",), ("door",)])

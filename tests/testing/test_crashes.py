@@ -3,7 +3,7 @@
 import pytest
 from django.test import SimpleTestCase, TestCase, override_settings
 
-from djqueue import current_message, queues
+from djqueue import BatchCommand, current_message, queues
 from djqueue.decorators import queue_command
 from djqueue.testing import assert_enqueued, crash_at, memory_queues, run_due, virtual_time
 from tests.support.consumer import recorded_signals
@@ -23,6 +23,11 @@ def work(name="work"):
 @queue_command
 def other():
     """Nothing."""
+
+
+class Together(BatchCommand):
+    def perform(self, *requests):
+        """Nothing."""
 
 
 class Crashes:
@@ -60,6 +65,14 @@ class Crashes:
         with crash_at("ran", work):
             assert [run.outcome for run in run_due()] == ["done", "lost", "done"]
         assert [run.command for run in run_due()] == [work.name]
+
+    def test_at_the_command_of_a_class(self):
+        other()
+        Together.enqueue(1)
+        with crash_at("ran", Together):
+            outcomes = {run.command: run.outcome for run in run_due()}
+        assert outcomes == {other.name: "done", Together.command().name: "lost"}
+        assert [run.command for run in run_due()] == [Together.command().name]
 
     def test_what_kills_its_workers_goes_to_the_failed_queue(self):
         work()
