@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,6 +24,29 @@ class HistoryRow(NamedTuple):
     """One line of UTF-8 that begins with the moment of the end, of :data:`MOMENT` digits; without NUL."""
     cursor: str
     """Pass this as ``before`` to go on behind this row."""
+
+
+class BaseHistory:
+    """The records of what has ended in one queue. This one keeps none, as that of most backends."""
+
+    def keep(self, ids: Sequence[str], records: Sequence[bytes]) -> None:
+        """Keep a record of each id, of messages that ended without a lease. The latest record of an id counts."""
+
+    def get(self, id: str) -> bytes | None:
+        """The record of a message that has ended, or None. One that was requeued since may wait or run."""
+        return None
+
+    def page(self, limit: int = 100, before: str = "") -> Sequence[HistoryRow]:
+        """Up to ``limit`` records, the newest first, behind the cursor ``before``."""
+        return []
+
+    def trim(self, count: int, age: float) -> int:
+        """Delete what is beyond ``count`` records or older than ``age`` seconds; how many records that were.
+
+        A backend deletes the oldest, as many at once as it does best: of what is within the bounds it keeps half at
+        least. Between two calls it may exceed ``count`` by a tenth and :data:`MOST_AT_ONCE`.
+        """
+        return 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from djqueue.backends.entries import (
     untried,
 )
 from djqueue.backends.guards import DebounceGuard, Decision, DedupMark, Guard, decide
-from djqueue.backends.history import HistoryRow
+from djqueue.backends.history import BaseHistory
 from djqueue.backends.stores import BaseStore, Grant, RateLimit
 from djqueue.exceptions import NotSupported
 from djqueue.utils import clock, log_safely, seconds
@@ -89,6 +89,8 @@ class QueueVerbs:
     """The database alias that holds it, if one does."""
     store: BaseStore = None  # type: ignore[assignment]
     """The facts of this queue; given by the composition root where the backend brings none."""
+    history: BaseHistory = BaseHistory()
+    """The records of what has ended; most backends keep none."""
 
     _lease: float | None = None
     _given: Mapping[str, object] = {}
@@ -469,27 +471,6 @@ class QueueVerbs:
         """Counts; see :class:`QueueStats`."""
         return QueueStats(ready=len(self), failed=None if self.failed is None else len(self.failed))
 
-    # ---- history: the records of what has ended, which most backends do not keep
-
-    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
-        """Keep a record of each id, of messages that ended without a lease. The latest record of an id counts."""
-
-    def history_of(self, id: str) -> bytes | None:
-        """The record of a message that has ended, or None. One that was requeued since may wait or run."""
-        return None
-
-    def history(self, limit: int = 100, before: str = "") -> Sequence[HistoryRow]:
-        """Up to ``limit`` records, the newest first, behind the cursor ``before``."""
-        return []
-
-    def trim_history(self, count: int, age: float) -> int:
-        """Delete what is beyond ``count`` records or older than ``age`` seconds; how many records that were.
-
-        A backend deletes the oldest, as many at once as it does best: of what is within the bounds it keeps half at
-        least. Between two calls it may exceed ``count`` by a tenth and :data:`~djqueue.backends.history.MOST_AT_ONCE`.
-        """
-        return 0
-
     # ---- time and connection
 
     def now(self) -> float:
@@ -595,7 +576,7 @@ class QueueVerbs:
         if is_gone and fact is not None:
             self.store.put_many([fact])
         if is_gone and record:
-            self.remember([id], [record])
+            self.history.keep([id], [record])
         return is_gone
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:

@@ -323,7 +323,7 @@ class _Question(threading.Thread):
     def _ask(self, queue: BaseQueue) -> None:
         try:
             queue.stats()
-            queue.history_of("")  # which has a table of its own
+            queue.history.get("")  # which has a table of its own
         except StoreError as error:
             if not error.stops_one:
                 raise

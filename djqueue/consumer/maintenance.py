@@ -190,7 +190,7 @@ class Reaper(Loop):
         if "history" in queue.features:
             kept = bounds_of(conf.get("QUEUE_HISTORY"))
             count, age = (0, 0.0) if kept is None else (kept.count, kept.age)
-            queue.trim_history(count, age)
+            queue.history.trim(count, age)
 
     def _sweep(self, queue: BaseQueue) -> None:
         """Sweep a queue; reap its failed queue too, as no consumer claims from that regularly."""

@@ -101,7 +101,7 @@ ANY = HistoryFilter()
 
 def selected(queue: BaseQueue, wanted: HistoryFilter, first: int) -> Iterator[Row]:
     """All selected messages of a queue, the newest first; ``first`` are read at once."""
-    if wanted.id and (record := queue.history_of(wanted.id)) is not None:
+    if wanted.id and (record := queue.history.get(wanted.id)) is not None:
         rows = iter([Row(queue, wanted.id, read(record))])
     else:
         rows = ended_messages(queue, first)
@@ -139,7 +139,7 @@ def ended_messages(queue: BaseQueue, first: int = PAGE, before: str = "") -> Ite
 
     ``first`` are read at once, as usually no more are wanted.
     """
-    page, size = queue.history(min(first, PAGE), before), PAGE
+    page, size = queue.history.page(min(first, PAGE), before), PAGE
     while page:
         yield from (Row(queue, row.id, read(row.record), row.cursor) for row in page)
-        page, size = queue.history(size, page[-1].cursor), min(2 * size, LARGEST_PAGE)
+        page, size = queue.history.page(size, page[-1].cursor), min(2 * size, LARGEST_PAGE)

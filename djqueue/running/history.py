@@ -87,7 +87,7 @@ def record_of_cancelled(queue: BaseQueue, entry: Entry, attempts: Sequence[Attem
 
 def ended_of(queue: BaseQueue, id: str) -> Ended | None:
     """What became of a message, if its queue has a record of it that can be read."""
-    record = queue.history_of(id)
+    record = queue.history.get(id)
     ended = None if record is None else read(record)
     return ended if ended is not None and ended.status in STATUSES else None
 

@@ -89,7 +89,7 @@ def remember(queue, count: int, now: float) -> None:
 
     for start in range(0, count, 200):
         records = [record(number) for number in range(start, min(start + 200, count))]
-        queue.remember([new_id() for _ in records], records)
+        queue.history.keep([new_id() for _ in records], records)
 
 
 def beside(queue, count: int) -> None:

@@ -132,7 +132,7 @@ def test_what_was_cancelled_is_listed(queue):
 @MEMORY
 def test_records_that_cannot_be_read_are_left_out(queue):
     end(queue, "paid", ENDS["paid"])
-    queue.remember(
+    queue.history.keep(
         ["a", "b", "c"], [b"0" * 16, b"1795432123000000 \xff", b"1795432123000000\tnew\t1\t1\t1\tme\tit\t\t"]
     )
     assert found() == ["paid"]

@@ -88,13 +88,13 @@ class TestAConsumer:
         settings.QUEUE_HISTORY = None
         handle = act("done")
         assert exit_code(threads=1, drain=True) == 0
-        assert (queue.stats().done, handle.status, list(queue.history())) == (1, "unknown", [])
+        assert (queue.stats().done, handle.status, list(queue.history.page())) == (1, "unknown", [])
 
     def test_settles_though_the_setting_is_wrong(self, queue, settings):
         settings.QUEUE_HISTORY = {"count": "many"}
         act("done")
         assert exit_code(threads=1, drain=True) == 0
-        assert (queue.stats().done, list(queue.history())) == (1, [])
+        assert (queue.stats().done, list(queue.history.page())) == (1, [])
 
     def test_keeps_arguments_and_value_if_asked(self, queue, settings):
         settings.QUEUE_HISTORY = {"arguments": True, "value": True}
@@ -137,7 +137,7 @@ def test_a_consumer_trims_what_is_too_old_and_all_once_it_is_off(queue, settings
         settings.QUEUE_HISTORY = None
         reaper = Reaper([queue], lambda queue: 60.0)
         reaper.tick()
-    assert list(queue.history()) == []
+    assert list(queue.history.page()) == []
 
 
 @BACKENDS
@@ -146,8 +146,8 @@ def test_many_messages_leave_a_bounded_history(queue, settings):
     act.enqueue_many([(str(number),) for number in range(4000)])
     assert exit_code(threads=2, drain=True) == 0
     assert queue.stats().done == 4000
-    queue.trim_history(500, 3600)
-    assert 250 <= len(queue.history(limit=5000)) <= 500
+    queue.history.trim(500, 3600)
+    assert 250 <= len(queue.history.page(limit=5000)) <= 500
 
 
 # ---- records
@@ -194,7 +194,7 @@ def test_what_no_record_can_be_made_of_leaves_none(caplog):
 
 @MEMORY
 def test_a_record_that_is_none_leaves_the_status_unknown(queue):
-    queue.remember(["id"], [b"1795432125500000 forged"])
+    queue.history.keep(["id"], [b"1795432125500000 forged"])
     assert Result("id").status == "unknown"
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from django.db import DatabaseError
 
-from djqueue.backends.database.rows import BATCH, key_of, lines_of, micros, text_of
+from djqueue.backends.database.rows import BATCH, is_text, key_of, lines_of, micros, text_of
 from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import PAGE, Dialect
-from djqueue.backends.history import MOST_AT_ONCE, HistoryRow, most_records
+from djqueue.backends.history import MOST_AT_ONCE, BaseHistory, HistoryRow, most_records
 from djqueue.utils import log_safely, slices
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ SHARE = 10
 """Each process trims when it has kept a tenth of what a history may have."""
 
 
-class History:
+class DatabaseHistory(BaseHistory):
     """The records of one queue, the newest in the row with the highest seq."""
 
     def __init__(self, database: Database):
@@ -34,8 +34,8 @@ class History:
         self._trimmed: tuple[int, int] | None = None
         """The seq of the newest row when it trimmed last, and the count to which."""
 
-    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
-        ended = [(0, id, record) for id, record in zip(ids, history, strict=True) if record]
+    def keep(self, ids: Sequence[str], records: Sequence[bytes]) -> None:
+        ended = [(0, id, record) for id, record in zip(ids, records, strict=True) if record]
         for some in slices(ended, BATCH):
             self._db.run(self._db.sql.keep_records, some)
         self.kept(len(ended))
@@ -51,11 +51,11 @@ class History:
         except DatabaseError as error:
             log_safely(logger, logging.ERROR, "%s: the history could not be trimmed", self._db.queue, exc_info=error)
 
-    def record_of(self, id: str) -> bytes | None:
-        record = self._db.run(_record_of, id)
+    def get(self, id: str) -> bytes | None:
+        record = self._db.run(_record_of, id) if is_text(id) else None
         return None if record is None else record.encode()
 
-    def rows(self, limit: int, before: str) -> list[HistoryRow]:
+    def page(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
         """A cursor is the seq of a row, and how many of its records were listed."""
         last, listed = map(int, before.split(".")) if before else (LAST, 0)
         found: dict[str, HistoryRow] = {}
@@ -68,8 +68,10 @@ class History:
             last, listed = page[-1][0] - 1, 0
         return [*found.values()][:limit]
 
-    def trim(self, most: int, age: float) -> int:
-        return self._delete_oldest("at < NOW - %s", micros(age)) + self._trim_surplus(most)
+    def trim(self, count: int, age: float) -> int:
+        """Checks the oldest and the newest, and counts only what was kept since the last call. Between two calls each
+        process lets it grow by a tenth."""
+        return self._delete_oldest("at < NOW - %s", micros(age)) + self._trim_surplus(count)
 
     def _trim_surplus(self, most: int) -> int:
         """Counts only if something was kept since the last time: that reads a number of each row."""

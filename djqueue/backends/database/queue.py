@@ -26,7 +26,7 @@ from django.db import connections
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
 from djqueue.backends.database import checks, lanes
-from djqueue.backends.database.history import History
+from djqueue.backends.database.history import DatabaseHistory
 from djqueue.backends.database.listening import Subscription
 from djqueue.backends.database.rate_limits import Looks, claim_paid, claim_within
 from djqueue.backends.database.rows import (
@@ -90,7 +90,6 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Guard, OnceGuard, Span, remembering
-from djqueue.backends.history import HistoryRow
 from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_blocked, resumed
@@ -161,7 +160,8 @@ class DatabaseQueue(LeasedQueue):
         self._db = Database(self.database, self.name, notifies=self._notify is not False)
         listens_by = self._notify if isinstance(self._notify, str) else self.database
         self._subscription = Subscription(self.name, self.database, listens_by)
-        self._claims, self._looks, self._history = Claims(self._db), Looks(self._db), History(self._db)
+        self._claims, self._looks = Claims(self._db), Looks(self._db)
+        self.history = self._history = DatabaseHistory(self._db)
         self._vacuum = Vacuum(self._db)
         self._swept, self._looked_at = "", 0
 
@@ -465,22 +465,6 @@ class DatabaseQueue(LeasedQueue):
         if self._marks and self._unswept >= max(1, self._facts.bound[1] // 100):
             self._unswept = 0
             self._db.run(self._db.sql.surplus, *self._facts.bound, BATCH)
-
-    # ---- history
-
-    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
-        self._history.remember(ids, history)
-
-    def history_of(self, id: str) -> bytes | None:
-        return self._history.record_of(id) if is_text(id) else None
-
-    def history(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
-        return self._history.rows(limit, before)
-
-    def trim_history(self, count: int, age: float) -> int:
-        """Looks at the oldest and at the newest, and counts only what was kept since the last call. Between two calls
-        each process lets it grow by a tenth."""
-        return self._history.trim(count, age)
 
     # ---- time and connection
 

@@ -31,7 +31,6 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Decision, DedupMark, Finished, Guard, Span, decide, remembering
-from djqueue.backends.history import HistoryRow, most_records
 from djqueue.backends.memory.history import MemoryHistory
 from djqueue.backends.memory.lanes import Bell, Item, MemoryLanes, us
 from djqueue.backends.memory.store import MemoryStore, at_one_moment
@@ -70,7 +69,7 @@ class MemoryQueue(LeasedQueue):
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
         self._oldest, self._lanes = Line(), MemoryLanes()
-        self._history = MemoryHistory()
+        self.history = MemoryHistory(self._lock, self.now)
         self._done, self._finished = 0, Finished(*remembering(remember_done, keep_done))
         self.store = self._own_store = MemoryStore(name)
         self._own_store._lock, self._own_store.clock = self._lock, self.now
@@ -221,23 +220,7 @@ class MemoryQueue(LeasedQueue):
             held = {id(lease) for lease in ours}
             pairs = zip(leases, history, strict=True)
             told = [(lease.entry.id, record) for lease, record in pairs if id(lease) in held]
-            self._history.keep(told, most_records())
-
-    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
-        with self._lock:
-            self._history.keep(zip(ids, history, strict=True), most_records())
-
-    def history_of(self, id: str) -> bytes | None:
-        with self._lock:
-            return self._history.of(id)
-
-    def history(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
-        with self._lock:
-            return self._history.rows(limit, before)
-
-    def trim_history(self, count: int, age: float) -> int:
-        with self._lock:
-            return self._history.trim(count, (self.now() - age) * 1e6)
+            self.history.keep([id for id, _ in told], [record for _, record in told])
 
     # ---- time
 

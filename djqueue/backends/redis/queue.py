@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -37,10 +37,10 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Guard, Span, remembering
-from djqueue.backends.history import HistoryRow, most_records
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import RedisKeyOfWrongType, RedisLink, check_server, connections
-from djqueue.backends.redis.history import Newest
+from djqueue.backends.redis.history import RedisHistory
+from djqueue.backends.redis.history import records_of as _records
 from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
 from djqueue.backends.stores import RESULTS
@@ -56,10 +56,6 @@ STATES = (READY, DELAYED, LEASED)
 LATE = 0.15  # seconds by which a wait may outlast its time
 NAME_FIRST = "it comes first, RedisQueue('jobs', connection)."
 _LIKE_A_CONNECTION = re.compile(r"://|^[\w.-]+:\d{4,5}(:\d+)?$")
-READINGS = 3
-"""How often at most a history is read until it did not turn meanwhile."""
-READ_AT_ONCE = 10_000
-"""Records of a history that are held at once."""
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 """Entries that a sweep looks at in one call, as the server does nothing else meanwhile; bodies may be large."""
 
@@ -101,6 +97,7 @@ class RedisQueue(LeasedQueue):
             raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")
         self.prefix, self._link, self._keys = prefix, RedisLink(connection), Keys(prefix, name)
         self.store = self._own_store = RedisStore(name, connection, prefix)
+        self.history = RedisHistory(self._run)
         self._unanswered, self._swept = Unanswered(), ("env", b"0")
         self._recounted: bytes | str = "0"
         self._scripts: dict[str, tuple[Script, list[bytes]]] = {}
@@ -322,47 +319,6 @@ class RedisQueue(LeasedQueue):
                 names = plain(protocol.untext(id)), self.name, text
                 log_safely(logger, logging.ERROR, "Message %s of queue %s stood in no line and %s", *names)
 
-    # ---- history
-
-    def remember(self, ids: Sequence[str], history: Sequence[bytes]) -> None:
-        for some in protocol.slices(zip(map(protocol.text, ids), history, strict=True)):
-            self._run("remember", (*_records([record for _, record in some]), *(id for id, _ in some)))
-
-    def history_of(self, id: str) -> bytes | None:
-        return self._run("history_of", (protocol.text(id),))
-
-    def history(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
-        """As in the contract. Each call reads all records, so pages should be large, and holds a page or two of them.
-
-        If the hashes are turned meanwhile, some may be passed over: they are read again then.
-        """
-        for _ in range(READINGS):
-            turns: set[bytes] = set()
-            newest = Newest(limit, protocol.text(before))
-            for hash in ("new", "old"):
-                newest.add(self._scanned(hash, newest, turns))
-            if len(turns) == 1:
-                break
-        return newest.rows()
-
-    def _scanned(self, hash: str, newest: Newest, turns: set[bytes]) -> Iterator[tuple[bytes, bytes]]:
-        """Id and record of each record in a hash that may be among the newest; ``turns`` gets the moments of the last
-        turn."""
-        cursor = None
-        while cursor != b"0":
-            asked = hash, cursor or b"0", protocol.AT_ONCE, newest.oldest
-            turn, cursor, *pairs = self._run("scan_history", asked)
-            turns.add(turn)
-            yield from zip(*[iter(pairs)] * 2, strict=True)
-
-    def trim_history(self, count: int, age: float) -> int:
-        trimmed, left = self._run("trim_history", (protocol.microseconds(age / 2), count))
-        if left > count:  # it was lowered
-            last = [row.cursor for row in self.history(count)][count - 1 :]  # none if another process has trimmed it
-            while last and (surplus := [protocol.text(row.id) for row in self.history(READ_AT_ONCE, last[0])]):
-                trimmed += sum(self._run("forget_records", some) for some in protocol.slices(surplus))
-        return trimmed
-
     # ---- for operators
 
     def find(self, id: str) -> Record | None:
@@ -551,11 +507,6 @@ def _but(leases: Sequence[Lease], lost: Sequence[int], settled: float = inf) -> 
 def _size_of_ending(ending: tuple[Lease, Fact | None, bytes | None]) -> int:
     _, fact, record = ending
     return (0 if fact is None else len(fact.value)) + len(record or b"")
-
-
-def _records(history: Sequence[bytes]) -> tuple[int, bytes]:
-    """The records as the scripts take them: how many one of the two hashes may have, and a line for each."""
-    return max(1, most_records() // 2), b"\n".join(history)
 
 
 class RedisBlockingQueue(RedisQueue):

@@ -27,13 +27,13 @@ def records(queue: BaseQueue, number: int, *words: str) -> list[bytes]:
 
 def kept(queue: BaseQueue) -> dict[str, bytes]:
     """All records of a queue by id, the newest first."""
-    return {row.id: row.record for row in queue.history(limit=10_000)}
+    return {row.id: row.record for row in queue.history.page(limit=10_000)}
 
 
 def listed(queue: BaseQueue, size: int) -> list[HistoryRow]:
     """All records of a queue, read in pages of some size."""
     found: list[HistoryRow] = []
-    while page := queue.history(size, found[-1].cursor if found else ""):
+    while page := queue.history.page(size, found[-1].cursor if found else ""):
         assert len(page) <= size
         found += page
     return found
@@ -50,10 +50,10 @@ class HistoryContract(Contract):
         queue = self.queue("history")
         leases = leased(queue, "a", "b", "c")
         told = records(queue, 3)
-        assert queue.history_of(leases[0].entry.id) is None
+        assert queue.history.get(leases[0].entry.id) is None
         assert queue.complete(leases, history=told) == leases
-        assert [queue.history_of(id) for id in ids(leases)] == told
-        assert [queue.history_of(unknown) for unknown in ("", "unknown", entry().id)] == [None] * 3
+        assert [queue.history.get(id) for id in ids(leases)] == told
+        assert [queue.history.get(unknown) for unknown in ("", "unknown", entry().id)] == [None] * 3
         assert kept(self.queue("history")) == {}, "of its own queue alone"
 
     def test_what_fails_leaves_its_record(self):
@@ -61,7 +61,7 @@ class HistoryContract(Contract):
         leases = leased(queue, "a", "b")
         told = records(queue, 2, "failed")
         assert queue.fail(leases, history=told) == leases
-        assert [queue.history_of(id) for id in ids(leases)] == told
+        assert [queue.history.get(id) for id in ids(leases)] == told
         assert len(queue.failed) == 2
         assert kept(queue.failed) == {}
 
@@ -97,7 +97,7 @@ class HistoryContract(Contract):
         assert queue.complete([old, beside, new], history=[second, third, fourth]) == [beside, new]
         assert kept(queue) == {beside.entry.id: third, new.entry.id: fourth}
         assert queue.complete([new], history=[first]) == []
-        assert queue.history_of(new.entry.id) == fourth
+        assert queue.history.get(new.entry.id) == fourth
 
     def test_records_and_facts_are_kept_together(self):
         queue = self.queue("history", "facts")
@@ -116,15 +116,15 @@ class HistoryContract(Contract):
         (again,) = claim(queue)
         last = record(queue.now(), "done")
         queue.complete([again], history=[last])
-        assert queue.history_of(lease.entry.id) == last
-        assert [row.record for row in queue.history()] == [last]
+        assert queue.history.get(lease.entry.id) == last
+        assert [row.record for row in queue.history.page()] == [last]
 
     def test_an_id_is_listed_once_whatever_the_page(self):
         queue, (a, b, c) = self.queue("history"), sorted(entry().id for _ in "abc")
         with override_settings(QUEUE_HISTORY={"count": 6}):
             told = dict(enumerate(records(queue, 6)))
             for at, some in enumerate([[a], [b], [a, c], [b], [a]]):
-                queue.remember(some, [told[at]] * len(some))
+                queue.history.keep(some, [told[at]] * len(some))
             expected = [(a, told[4]), (b, told[3]), (c, told[2])]
             for size in (1, 2, 10):
                 assert [(row.id, row.record) for row in listed(queue, size)] == expected
@@ -136,7 +136,7 @@ class HistoryContract(Contract):
         told = records(queue, 3)
         fact = Fact("result:a", b"1", 60)
         assert queue.cancel(waits.id, fact, told[0])
-        assert (queue.find(waits.id), queue.history_of(waits.id)) == (None, told[0])
+        assert (queue.find(waits.id), queue.history.get(waits.id)) == (None, told[0])
         assert queue.store.get("result:a") == b"1"
         assert queue.cancel(later.id)
         assert not queue.cancel(held.entry.id, Fact("result:b", b"2", 60), told[1])
@@ -148,9 +148,9 @@ class HistoryContract(Contract):
     def test_what_ended_without_a_lease_is_remembered(self):
         queue = self.queue("history")
         told, named = records(queue, 2, "cancelled"), [entry().id, entry().id]
-        queue.remember(named, told)
-        assert [queue.history_of(id) for id in named] == told
-        queue.remember([], [])
+        queue.history.keep(named, told)
+        assert [queue.history.get(id) for id in named] == told
+        queue.history.keep([], [])
         assert kept(queue) == dict(zip(named, told, strict=True))
 
     def test_the_newest_are_listed_first_page_by_page(self):
@@ -164,7 +164,7 @@ class HistoryContract(Contract):
         found = listed(queue, 4)
         expected = list(zip(ids(leases), told, strict=True))[::-1]
         assert [(row.id, row.record) for row in found] == expected
-        assert list(queue.history(limit=0)) == []
+        assert list(queue.history.page(limit=0)) == []
 
     def test_more_than_one_call_carries(self):
         queue, total = self.queue("history"), 2 * MOST_AT_ONCE + 100
@@ -180,25 +180,25 @@ class HistoryContract(Contract):
         queue, total = self.queue("history"), 40
         told, named = records(queue, total), [entry().id for _ in range(total)]
         for id, one in zip(named, told, strict=True):
-            queue.remember([id], [one])
-        assert queue.trim_history(total, 3600) == 0
-        dropped = queue.trim_history(20, 3600)
+            queue.history.keep([id], [one])
+        assert queue.history.trim(total, 3600) == 0
+        dropped = queue.history.trim(20, 3600)
         left = list(kept(queue))
         assert 20 <= dropped == total - len(left) <= 30
         assert left == named[dropped:][::-1]
-        assert queue.history_of(named[0]) is None
-        assert queue.history_of(named[-1]) == told[-1]
-        assert queue.trim_history(0, 3600) == len(left)
+        assert queue.history.get(named[0]) is None
+        assert queue.history.get(named[-1]) == told[-1]
+        assert queue.history.trim(0, 3600) == len(left)
         assert kept(queue) == {}
 
     def test_the_history_is_trimmed_to_an_age(self):
         queue = self.queue("history")
         queue.complete(leased(queue, *"ab"), history=records(queue, 2))
-        assert queue.trim_history(100, 3600) == 0
+        assert queue.history.trim(100, 3600) == 0
         assert len(kept(queue)) == 2
 
         def trimmed() -> bool:
-            queue.trim_history(100, 0.001)
+            queue.history.trim(100, 0.001)
             return not kept(queue)
 
         eventually(trimmed)
@@ -209,7 +209,7 @@ class HistoryContract(Contract):
             for _ in range(200):
                 queue.complete(leased(queue, *map(str, range(size))), history=records(queue, size))
             assert most / 2 <= len(kept(queue)) <= most * 1.1 + MOST_AT_ONCE
-            queue.trim_history(most, 3600)
+            queue.history.trim(most, 3600)
             assert most / 2 <= len(kept(queue)) <= most
 
     def test_a_flush_leaves_it(self):
@@ -219,4 +219,4 @@ class HistoryContract(Contract):
         queue.complete(lease, history=[told])
         put(queue, "waits")
         queue.flush()
-        assert queue.history_of(lease.entry.id) == told
+        assert queue.history.get(lease.entry.id) == told

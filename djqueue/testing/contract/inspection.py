@@ -58,7 +58,7 @@ class InspectContract(Contract):
         queue = self.queue("inspect")
         put(queue, "ready")
         for id in ("\0", "a\0b", "\ud800", "x" * 1000):
-            assert queue.find(id) is queue.failed.find(id) is queue.history_of(id) is None
+            assert queue.find(id) is queue.failed.find(id) is queue.history.get(id) is None
             assert queue.store.get(f"result:{id}") is None
             changed = queue.remove([id]), queue.requeue([id]), queue.reprioritise([id], 5), queue.amend(id, b"", b"new")
             assert changed == (0, 0, 0, False)

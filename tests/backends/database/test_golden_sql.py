@@ -219,15 +219,23 @@ def one_is_gone(queue: DatabaseQueue) -> list:
     return leases
 
 
+def on_history(verb: str, *args, prepare: Callable = lambda queue: None) -> Case:
+    def case(one, two):
+        prepare(one)
+        return lambda: getattr(two.history, verb)(*args)
+
+    return case
+
+
 def recorded(queue: DatabaseQueue) -> None:
-    queue.remember(["a", "b", "c"], records(queue, 3))
+    queue.history.keep(["a", "b", "c"], records(queue, 3))
 
 
 def history_behind(one, two):
-    one.remember(["a"], records(one, 1))
+    one.history.keep(["a"], records(one, 1))
     recorded(one)
-    cursor = one.history(1)[0].cursor
-    return lambda: two.history(2, cursor)
+    cursor = one.history.page(1)[0].cursor
+    return lambda: two.history.page(2, cursor)
 
 
 def cancel(one, two):
@@ -313,12 +321,12 @@ CASES: dict[str, Case] = {
     "history: complete what is not all held": record_with("complete", one_is_gone),
     "history: exchange": record_with("exchange", limit=2),
     "history: fail": record_with("fail"),
-    "history: remember": on("remember", ["a", "b"], [b"one", b"two"]),
-    "history: history_of": on("history_of", "b", prepare=recorded),
-    "history: history": on("history", 2, prepare=recorded),
+    "history: remember": on_history("keep", ["a", "b"], [b"one", b"two"]),
+    "history: history_of": on_history("get", "b", prepare=recorded),
+    "history: history": on_history("page", 2, prepare=recorded),
     "history: history, a later page": history_behind,
-    "history: trim_history": on("trim_history", 1, 3600.0, prepare=recorded),
-    "history: trim_history, nothing": on("trim_history", 3, 3600.0, prepare=recorded),
+    "history: trim_history": on_history("trim", 1, 3600.0, prepare=recorded),
+    "history: trim_history, nothing": on_history("trim", 3, 3600.0, prepare=recorded),
     "facts: now": on_store("now"),
     "facts: get": on_store("get", "there"),
     "facts: get_many": on_store("get_many", ["there", "none"]),

@@ -81,9 +81,9 @@ def test_it_is_kept_though_an_older_entry_gives_way(queue):
 def test_ids_of_any_text_are_told_apart(queue):
     named = ["a", "a b", "a%20b", "ab", "a/b", "ž 🐎", "A"]
     told = records(queue, len(named))
-    queue.remember(named, told)
-    assert [queue.history_of(id) for id in named] == told
-    assert [queue.history_of(id) for id in ("b", "a ", "a%2520b", "ž")] == [None] * 4
+    queue.history.keep(named, told)
+    assert [queue.history.get(id) for id in named] == told
+    assert [queue.history.get(id) for id in ("b", "a ", "a%2520b", "ž")] == [None] * 4
     assert kept(queue) == dict(zip(named, told, strict=True))
 
 
@@ -92,12 +92,12 @@ def test_a_look_up_reads_the_index_alone_though_the_table_was_empty_when_it_was_
     with connection.cursor() as cursor:
         cursor.execute(f"ANALYZE {'TABLE ' if connection.vendor == 'mysql' else ''}djqueue_history")
     for _ in range(300):
-        queue.remember([entry().id], records(queue, 1))
-    cursor = queue.history(5)[-1].cursor
+        queue.history.keep([entry().id], records(queue, 1))
+    cursor = queue.history.page(5)[-1].cursor
     with statements(queue) as found:
-        queue.history_of(entry().id)
-        queue.history(5)
-        queue.history(5, cursor)
+        queue.history.get(entry().id)
+        queue.history.page(5)
+        queue.history.page(5, cursor)
     explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
     with connection.cursor() as cursor:
         cursor.execute(explain + found[0]["sql"])
@@ -127,13 +127,13 @@ def test_it_is_trimmed_to_the_record_and_counted_only_if_something_was_kept(queu
     told = records(queue, 10)
     queue.complete(leases[:6], history=told[:6])
     queue.complete(leases[6:], history=told[6:])
-    assert queue.trim_history(7, 3600) == 3
+    assert queue.history.trim(7, 3600) == 3
     assert list(kept(queue).values()) == told[:2:-1]
     assert [(row.count, row.records.count("\n")) for row in rows(queue).order_by("seq")] == [(3, 3), (4, 4)]
-    idle = sent(queue, queue.trim_history, 7, 3600)
-    queue.remember(["one"], records(queue, 1))
-    assert idle == 2 < sent(queue, queue.trim_history, 8, 3600)
-    assert queue.trim_history(5, 3600) == 3
+    idle = sent(queue, queue.history.trim, 7, 3600)
+    queue.history.keep(["one"], records(queue, 1))
+    assert idle == 2 < sent(queue, queue.history.trim, 8, 3600)
+    assert queue.history.trim(5, 3600) == 3
     assert len(kept(queue)) == 5
 
 
@@ -167,13 +167,13 @@ def test_what_is_cancelled_waits_if_its_record_cannot_be_kept(queue):
 
 def test_records_that_make_no_sense_harm_no_others(queue):
     told = records(queue, 2)
-    queue.remember(["a", "b"], told)
-    queue.remember(["c"], told[:1])
+    queue.history.keep(["a", "b"], told)
+    queue.history.keep(["c"], told[:1])
     rows(queue).filter(first_id="c").update(records="c no line break\n\nd\n%ff%zz what\n ")
     assert {"a": told[0], "b": told[1]}.items() <= kept(queue).items()
-    assert queue.history_of("c") is None
-    queue.trim_history(1, 3600)
-    queue.trim_history(0, 3600)
+    assert queue.history.get("c") is None
+    queue.history.trim(1, 3600)
+    queue.history.trim(0, 3600)
     assert kept(queue) == {}
 
 
@@ -182,28 +182,28 @@ def test_records_that_make_no_sense_harm_no_others(queue):
 def test_text_that_cannot_be_decoded_stops_nothing(queue, column):
     (told,) = records(queue, 1)
     calls = [
-        partial(queue.history_of, "odd"),
-        partial(queue.history, 10),
-        partial(queue.trim_history, 100, 3600),
-        partial(queue.trim_history, 1, 3600),
+        partial(queue.history.get, "odd"),
+        partial(queue.history.page, 10),
+        partial(queue.history.trim, 100, 3600),
+        partial(queue.history.trim, 1, 3600),
     ]
     for call in calls:
-        queue.remember(["odd"], [told])
+        queue.history.keep(["odd"], [told])
         with connections[queue.database].cursor() as cursor:
             row = f"{column} = CAST(x'fffe61' AS TEXT) WHERE queue = %s"
             cursor.execute(f"UPDATE djqueue_history SET {row}", [queue.name])
         call()
         queue.complete(leased(queue, "next"), history=[told])
-        assert queue.history(1)[0].record == told
-    queue.trim_history(0, 3600)
+        assert queue.history.page(1)[0].record == told
+    queue.history.trim(0, 3600)
     assert kept(queue) == {}
 
 
 def test_queues_of_one_table_have_a_history_each(queue, backend):
     other = DatabaseQueue(f"other-{backend.tag}", backend.alias)
     told = records(queue, 2)
-    queue.remember(["a"], told[:1])
-    other.remember(["a"], told[1:])
+    queue.history.keep(["a"], told[:1])
+    other.history.keep(["a"], told[1:])
     assert (kept(queue), kept(other)) == ({"a": told[0]}, {"a": told[1]})
-    queue.trim_history(0, 3600)
+    queue.history.trim(0, 3600)
     assert (kept(queue), kept(other)) == ({}, {"a": told[1]})

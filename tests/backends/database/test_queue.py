@@ -503,7 +503,7 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "trim nothing": lambda: queue.trim(age=60),
         "trim": lambda: (queue.trim(age=0, limit=5), queue.trim(most=5, limit=5)),
         "complete, with a record": lambda: queue.complete(queue.claim(1), history=[b"1"]),
-        "history": lambda: (queue.history_of("none"), queue.history(2)),
+        "history": lambda: (queue.history.get("none"), queue.history.page(2)),
     }
     found = {}
     for name, call in calls.items():
