@@ -100,7 +100,7 @@ _ANSWERS: Mapping[str, Mapping[str, str]] = {
         "in_progress smembers": "what is in progress is leased: .peek('leased') shows it, .stats().leased counts it",
         "is_empty": "use len(queue) == 0",
         "nack": "use .release(lease), which gives it back at once",
-        "pipes": "a tube is a lane: .lanes() lists them, and .lane(name) is one",
+        "pipes": "a tube is a lane: .lanes.page() lists them, and .lanes.get(name) is one",
         "pop_batch": "use .take_many(n), which returns pairs of a lease and an item",
         "push_batch": "use .push_many(items), which returns their ids",
         "register": "use Handler.enqueue(*requests), where Handler is a BatchCommand",

@@ -327,7 +327,7 @@ class TestSent:
         schedules.add("one", Sorted.using(serializer=serializer), (Point(7, 8),), every=10)
         clock.forward(10)
         step(Scheduler([queue]))
-        assert queue.lane(f"{Sorted.command().name}:7").waiting == 1
+        assert queue.lanes.get(f"{Sorted.command().name}:7").waiting == 1
         run_one(queue)
         assert ran == [Point(7, 8)]
 
@@ -336,7 +336,7 @@ class TestSent:
         schedules.add("one", follow, (7,), every=10)
         clock.forward(10)
         step(Scheduler([queue]))
-        assert queue.lane(f"{follow.name}:7").waiting == 1
+        assert queue.lanes.get(f"{follow.name}:7").waiting == 1
 
     @pytest.mark.parametrize("kept", [b"\xff\xfea", b"garbage", b"", b"0001-01-01"])
     def test_a_last_tick_that_cannot_be_read_is_now(self, queue, clock, kept):

@@ -20,10 +20,11 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import DebounceGuard, Guard, OnceGuard, UniqueGuard
-from djqueue.backends.history import HistoryRow
+from djqueue.backends.history import BaseHistory, HistoryRow
 from djqueue.backends.items import ItemVerbs
+from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.stores import BaseStore, NoStore, RateLimit
-from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, Unanswered
+from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, Unanswered, walk
 from djqueue.exceptions import InvalidMessage, NotSupported
 from djqueue.hints import answering
 from djqueue.messages.envelope import new_id
@@ -34,6 +35,8 @@ __all__ = [
     "PAGE",
     "Guard",
     "BaseQueue",
+    "BaseHistory",
+    "BaseLanes",
     "BaseStore",
     "RateLimit",
     "Claimed",
@@ -54,6 +57,7 @@ __all__ = [
     "Unanswered",
     "UniqueGuard",
     "listed",
+    "walk",
 ]
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from math import inf
 from typing import Any, Self
 
@@ -21,11 +20,9 @@ from djqueue.backends.entries import (
     DELAYED,
     FAILED,
     PAGE,
-    READY,
     Claimed,
     Entry,
     Fact,
-    LaneRecord,
     Lease,
     Leases,
     QueueStats,
@@ -41,6 +38,7 @@ from djqueue.backends.entries import (
 )
 from djqueue.backends.guards import DebounceGuard, Decision, DedupMark, Guard, decide
 from djqueue.backends.history import BaseHistory
+from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.stores import BaseStore, Grant, RateLimit
 from djqueue.exceptions import NotSupported
 from djqueue.utils import clock, log_safely, seconds
@@ -541,6 +539,11 @@ class QueueVerbs:
             return None
         return type(self)(self.name + FAILED_SUFFIX, self.connection, **self._given)
 
+    @cached_property
+    def lanes(self) -> BaseLanes:
+        """Its lanes, for operators; most backends have none."""
+        return BaseLanes(self._cannot)
+
     def _sibling(self, backend: type[QueueVerbs], name: str, **options: object) -> Self:
         """A queue of another name, made by the ``__init__`` of ``backend``: a subclass's ``__init__`` may differ."""
         other = copy(self)
@@ -592,24 +595,13 @@ class QueueVerbs:
         surplus = 0 if most is None else min(limit, len(self) - most)
         return sum(self.read() is not None for _ in range(surplus))
 
-    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        """Up to ``limit`` records of one state, in the order in which they come up, behind the cursor ``after``."""
-        raise self._cannot("peek")
+    def peek(self, state: str, limit: int = 50, after: str | None = None, last: bool = False) -> list[Record]:
+        """Up to ``limit`` records of one state, in the order in which they come up, behind the cursor ``after``.
 
-    def walk(self, state: str, most: float = inf) -> Iterator[Record]:
-        """Up to ``most`` records of one state, looked at page by page."""
-        return _paged(partial(self.peek, state), most)
-
-    def walk_lane(self, name: str, most: float = inf) -> Iterator[Record]:
-        """Up to ``most`` records of what waits in a lane, looked at page by page."""
-        return _paged(partial(self.peek_lane, name), most)
-
-    def newest(self, limit: int = 50) -> list[Record]:
-        """Up to ``limit`` records of what is ready and in no lane, the last of their order first.
-
-        So of a failed queue those that failed last. By default that looks at all that is ready.
+        With ``last``, of what is ready and in no lane, the last of their order first: of a failed queue those that
+        failed last.
         """
-        return [*deque(self.walk(READY), limit)][::-1]
+        raise self._cannot("peek")
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
         """Give entries that wait another priority; how many."""
@@ -619,37 +611,15 @@ class QueueVerbs:
         """Let delayed entries be due now: they wait in their places, or enter their lanes; how many these were."""
         raise self._cannot("promote")
 
-    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
-        """Up to ``limit`` lanes that hold something or remember something, behind the cursor ``after``."""
-        raise self._cannot("lanes")
-
-    def lane(self, name: str) -> LaneRecord | None:
-        """What is known of a lane, if anything is."""
-        raise self._cannot("lane")
-
-    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        """Up to ``limit`` records of what waits in a lane and is due, the first to leave first, behind ``after``.
-
-        Its cost does not depend on what waits elsewhere. A lane that is not known has none.
-        """
-        raise self._cannot("peek_lane")
-
-    def pause_lane(self, name: str, why: str) -> None:
-        """Let nothing more leave a lane until :meth:`resume_lane`; what has left it goes on."""
-        raise self._cannot("pause_lane")
-
-    def resume_lane(self, name: str) -> bool:
-        """Resume a lane that is paused, or held for a time; whether it was."""
-        raise self._cannot("resume_lane")
-
     def _cannot(self, verb: str) -> NotSupported:
         own = type(self).__name__
         return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
 
 
-def _paged(peek: Callable[[int, str | None], list[Record]], most: float) -> Iterator[Record]:
+def walk(queue: QueueVerbs, state: str, most: float = inf) -> Iterator[Record]:
+    """Up to ``most`` records of one state, read page by page."""
     after = None
-    while most > 0 and (page := peek(int(min(PAGE, most)), after)):
+    while most > 0 and (page := queue.peek(state, int(min(PAGE, most)), after)):
         yield from page
         most, after = most - len(page), page[-1].cursor
 

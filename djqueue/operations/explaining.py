@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import islice
 from math import inf
 
-from djqueue.backends.base import BaseQueue, Entry, LaneRecord, Record
+from djqueue.backends.base import BaseQueue, Entry, LaneRecord, Record, walk
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, Lease, QueueStats
 from djqueue.backends.items import MARK
 from djqueue.exceptions import InvalidMessage, NoResult, StoreError, UnknownCommand
@@ -326,7 +326,7 @@ def _turn(seen: Surroundings, one: MessageRow) -> Reason:
 def _lane(seen: Surroundings, one: MessageRow, policy: Policy | None) -> Iterator[Reason]:
     """Why the lane of a due message does not let it run."""
     entry = one.entry
-    lane = seen.queue.lane(entry.lane) if entry.gate and "lanes" in seen.queue.features else None
+    lane = seen.queue.lanes.get(entry.lane) if entry.gate and "lanes" in seen.queue.features else None
     if lane is None:
         return
     head = seen.first_of(lane.name)
@@ -357,7 +357,7 @@ def _held(seen: Surroundings, lane: LaneRecord, head: Record | None, ahead: str)
     if lane.state == LANE_SCHEDULED:
         return _scheduled(seen, lane, head, ahead)
     if lane.state == LANE_QUEUED:
-        parent = seen.queue.lane(lane.parent)
+        parent = seen.queue.lanes.get(lane.parent)
         within = Reason("", "") if parent is None or _is_open(parent) else _held(seen, parent, None, "")
         text = f"The lane {name} waits for its turn within the limit of {plain(lane.parent)}. {within.text}".rstrip()
         return Reason("lane_turn", text + ahead, within.advice, within.until)
@@ -478,7 +478,7 @@ class Surroundings:
         if "inspect" not in self.queue.features:
             return 0
         names = {one.name for one in self.servers}
-        return min(most, sum(record.owner in names for record in self.queue.walk(LEASED, 2 * most)))
+        return min(most, sum(record.owner in names for record in walk(self.queue, LEASED, 2 * most)))
 
     @property
     def _has_facts(self) -> bool:

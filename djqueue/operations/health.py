@@ -7,7 +7,7 @@ from enum import IntEnum
 from math import inf
 from typing import NamedTuple
 
-from djqueue.backends.base import BaseQueue
+from djqueue.backends.base import BaseQueue, walk
 from djqueue.backends.entries import DELAYED, READY, Entry, QueueStats
 from djqueue.messages.failures import text_of
 from djqueue.operations.consumers import consumers_of, serving
@@ -185,7 +185,7 @@ def _of_commands(queue: BaseQueue, alive: Sequence[ConsumerRecord]) -> Iterator[
     """The commands of the first waiting messages that no consumer of the queue knows."""
     if not alive or "inspect" not in queue.features or not all(one.known for one in alive):
         return
-    waiting = (record.entry for state in (READY, DELAYED) for record in queue.walk(state, MOST_SEEN))
+    waiting = (record.entry for state in (READY, DELAYED) for record in walk(queue, state, MOST_SEEN))
     for one in {entry.command: entry for entry in waiting if entry.command and is_unknown(entry, alive)}.values():
         yield _of_command(queue, one, alive)
 

@@ -100,14 +100,14 @@ def lanes_of(queue: BaseQueue, most: float = inf) -> Iterator[LaneStatus]:
 def records(queue: BaseQueue) -> Iterator[LaneRecord]:
     """The lanes of a queue as it keeps them, page by page."""
     after = None
-    while page := queue.lanes(PAGE, after):
+    while page := queue.lanes.page(PAGE, after):
         yield from page
         after = page[-1].cursor
 
 
 def is_held(queue: BaseQueue, name: str) -> bool:
     """Whether its record shows that it is held: a busy or empty lane may also be held for a time."""
-    lane = queue.lane(name)
+    lane = queue.lanes.get(name)
     return lane is not None and (bool(lane.paused_reason) or lane.state == LANE_SCHEDULED)
 
 
@@ -118,8 +118,8 @@ def pause_lane(queue: BaseQueue, name: str, why: str = "", by: str = "") -> bool
     """
     if not name:
         raise InvalidInput("A lane has a name: give it.")
-    was = queue.lane(name)
-    queue.pause_lane(name, why or BY_HAND)
+    was = queue.lanes.get(name)
+    queue.lanes.pause(name, why or BY_HAND)
     is_new = was is None or not was.paused_reason
     if is_new:
         record(queue, "pause", f"lane {name}", 1, by)
@@ -128,7 +128,7 @@ def pause_lane(queue: BaseQueue, name: str, why: str = "", by: str = "") -> bool
 
 def resume_lane(queue: BaseQueue, name: str, by: str = "") -> bool:
     """Let a lane go on that is paused, or held for a time; whether it was."""
-    was_held = queue.resume_lane(name)
+    was_held = queue.lanes.resume(name)
     if was_held:
         record(queue, "resume", f"lane {name}", 1, by)
     return was_held
@@ -142,7 +142,7 @@ def head_of(queue: BaseQueue, name: str) -> Entry | None:
 
 def first_in(queue: BaseQueue, name: str) -> Record | None:
     """The first waiting message of a lane, with the moment at which it was due."""
-    return next(iter(queue.peek_lane(name, 1)), None) if "inspect" in queue.features else None
+    return next(iter(queue.lanes.peek(name, 1)), None) if "inspect" in queue.features else None
 
 
 def why_scheduled(lane: LaneRecord, first: Record | None) -> str:
@@ -165,7 +165,7 @@ def skip_lane(queue: BaseQueue, name: str, id: str, by: str = "") -> bool:
     head = head_of(queue, name)
     if head is None or head.id != id or Result(id, queue_name=queue.alias).cancel() is not Cancelled.WAITING:
         return False
-    queue.resume_lane(name)
+    queue.lanes.resume(name)
     record(queue, "skip", f"message {id} of lane {name}", 1, by)
     return True
 
@@ -176,7 +176,7 @@ def skip_lane(queue: BaseQueue, name: str, id: str, by: str = "") -> bool:
 def problem_of(queue: BaseQueue, name: str) -> str:
     """Why no call waits or can ever wait in a lane of this name; "" if one can."""
     with asking(queue):
-        if queue.lane(name) is not None:
+        if queue.lanes.get(name) is not None:
             return ""
         lanes = [lane.name for lane in islice(records(queue), MOST_CHECKED)]
     prefix = conf.get("QUEUE_LANE_PREFIX")

@@ -10,7 +10,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from djqueue.backends.base import BaseQueue, Record
+from djqueue.backends.base import BaseQueue, Record, walk
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
 from djqueue.operations.filters import ANY, Filter
 from djqueue.operations.messages import RUNNING, STATES, MessageRow, failed_queue
@@ -130,8 +130,8 @@ def first_and_last_failed(queue: BaseQueue, most: int = MOST_CHECKED) -> tuple[l
     """The records of what has failed, and whether these are all; else they are the half of ``most`` that failed first,
     and the half that failed last."""
     errors, half = failed_queue(queue), most // 2
-    first, delayed = [*errors.walk(READY, half)], [*errors.walk(DELAYED, half)]
-    last = errors.newest(half + 1) if len(first) == half else []
+    first, delayed = [*walk(errors, READY, half)], [*walk(errors, DELAYED, half)]
+    last = errors.peek(READY, half + 1, last=True) if len(first) == half else []
     ids = {record.entry.id for record in first}
     are_all = len(delayed) < half and (len(last) <= half or last[half].entry.id in ids)
     found = {record.entry.id: record for record in [*first, *last[:half], *delayed]}
@@ -140,7 +140,7 @@ def first_and_last_failed(queue: BaseQueue, most: int = MOST_CHECKED) -> tuple[l
 
 def is_lane(queue: BaseQueue, name: str) -> bool:
     """Whether it is the whole name of a lane, whose messages a queue finds without reading the rest."""
-    return bool(name) and "lanes" in queue.features and queue.lane(name) is not None
+    return bool(name) and "lanes" in queue.features and queue.lanes.get(name) is not None
 
 
 def _walk(wanted: Selection, begin: Position, chunk: int) -> Iterator[tuple[Source, Record | None, Position]]:
@@ -167,5 +167,5 @@ def _sources(queue: BaseQueue, state: str, asked: Filter) -> list[Source]:
         errors = failed_queue(queue)
         return [Source(queue, FAILED, partial(errors.peek, own), errors.__len__) for own in (READY, DELAYED)]
     if state == READY and is_lane(queue, asked.lane):
-        return [Source(queue, READY, partial(queue.peek_lane, asked.lane))]
+        return [Source(queue, READY, partial(queue.lanes.peek, asked.lane))]
     return [Source(queue, state, partial(queue.peek, LEASED if state == RUNNING else state))]

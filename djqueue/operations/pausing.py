@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from djqueue import schedules
-from djqueue.backends.base import BaseQueue
+from djqueue.backends.base import BaseQueue, walk
 from djqueue.backends.entries import DELAYED, READY, Entry
 from djqueue.discovery import autodiscover
 from djqueue.exceptions import NotSupported, QueueError
@@ -146,7 +146,7 @@ def _bring_up(queue: BaseQueue, command: str) -> None:
 
 def _put_off(queue: BaseQueue, command: str, state: str) -> list[Entry]:
     """The messages of a command that were put off, among the first of a state."""
-    found = (record.entry for record in queue.walk(state, MOST_CHECKED))
+    found = (record.entry for record in walk(queue, state, MOST_CHECKED))
     return [one for one in found if one.command == command and is_put_off(one.errors, one.attempts)]
 
 

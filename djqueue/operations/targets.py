@@ -181,7 +181,7 @@ def lane_to_skip_in(target: Target) -> Target:
 def question_of_skip(target: Target) -> str:
     [queue] = _queues_of(target)
     with asking(queue):
-        lane = queue.lane(target.name)
+        lane = queue.lanes.get(target.name)
     behind = max(0, lane.waiting - 1) if lane is not None else 0
     return (
         f"Cancel message {target.message}, the first of the lane {target.name}, for good, and let the lane go on "

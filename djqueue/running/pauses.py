@@ -132,9 +132,9 @@ def bring_up(queue: BaseQueue, ids: Sequence[str], lanes: Iterable[str]) -> None
     if ids:
         queue.promote(ids)
     for name in lanes:
-        lane = queue.lane(name)
+        lane = queue.lanes.get(name)
         if lane is not None and lane.state == LANE_SCHEDULED and not lane.paused_reason:
-            queue.resume_lane(name)
+            queue.lanes.resume(name)
 
 
 def ends(pause: Pause) -> float:

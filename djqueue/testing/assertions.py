@@ -13,7 +13,7 @@ from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue, Entry, Record
+from djqueue.backends.base import BaseQueue, Entry, Record, walk
 from djqueue.backends.entries import DELAYED, READY
 from djqueue.classes import QueueCommand
 from djqueue.enqueueing.command import Call, Command, CommandClass, as_command
@@ -121,7 +121,7 @@ def waiting(queue_name: str | None = None) -> list[Enqueued]:
 
 def _records(queue: BaseQueue) -> Iterator[Record]:
     for state in (READY, DELAYED):
-        yield from queue.walk(state)
+        yield from walk(queue, state)
 
 
 # ---- assertions

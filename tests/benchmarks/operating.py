@@ -63,7 +63,7 @@ def fill(queue, sizes: Sizes) -> None:
     put(queue, delayed, lambda number: {"delay": 3600.0 + number})
     put(queue, lanes, lambda number: {"lane": f"lane {number % sizes.lanes:06}", "gate": GATE})
     for _ in range(0, sizes.lanes, 1000):
-        queue.lane("")  # which puts lanes in their places
+        queue.lanes.get("")  # which puts lanes in their places
     now = time.time()
     put(queue.failed, sizes.failed, lambda number: {"errors": errors(number, now), "attempts": 3, "failures": 3})
     for target, more in ((queue, {}), (queue, {"delay": DAY}), (queue.failed, {"errors": errors(-1, now)})):
@@ -107,7 +107,7 @@ def beside(queue, count: int) -> None:
     for number, command in enumerate(COMMANDS[:5]):
         add(store, Pause("command", command, "", "ann", "out of paper", store.now() - number, None), store.now())
     for number in range(0, 500, 10):
-        queue.pause_lane(f"lane {number:06}", "out of paper")
+        queue.lanes.pause(f"lane {number:06}", "out of paper")
     known = dict.fromkeys([*COMMANDS, RARE], "0123456789abcdef")
     consumers.write_commands(store, known)
     for number in range(CONSUMERS):
@@ -330,15 +330,19 @@ def changes(queue) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def last(queue, state: str) -> str:
     """The id of a message that is far from the first: it was put last."""
+    from djqueue.backends.base import walk
+
     key = (queue.name, state)
     if key not in _LAST:
-        _LAST[key] = next(record.entry.id for record in queue.walk(state) if record.entry.command == RARE)
+        _LAST[key] = next(record.entry.id for record in walk(queue, state) if record.entry.command == RARE)
     return _LAST[key]
 
 
 def laned(queue) -> str:
+    from djqueue.backends.base import walk
+
     if "laned" not in _LAST:
-        _LAST["laned"] = [record.entry.id for record in queue.walk("ready") if record.entry.lane][-1]
+        _LAST["laned"] = [record.entry.id for record in walk(queue, "ready") if record.entry.lane][-1]
     return _LAST["laned"]
 
 

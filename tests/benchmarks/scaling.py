@@ -177,7 +177,7 @@ def main(waiting: int, delayed: int, leased: int, many: int, lanes: int) -> None
         many_laned = type(queue)(f"lanes {count}", queue.connection)
         fill(many_laned, count, lanes=cycle(range(count)))
         for _ in range(0, count, 1000):
-            many_laned.lane("")  # which puts lanes in their places, as far as claims have not done so
+            many_laned.lanes.get("")  # which puts lanes in their places, as far as claims have not done so
         tell("lanes", count, Load([many_laned], cycle(range(max(count, BULK)))), laned)
 
 

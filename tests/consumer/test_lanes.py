@@ -486,14 +486,14 @@ class TestParking:
         run_due(until=3600)
         assert numbers() == [1, 1]
         assert (len(queue.failed), len(queue)) == (0, 2)
-        assert queue.lane("tests.consumer.test_lanes.work:1").paused_reason
+        assert queue.lanes.get("tests.consumer.test_lanes.work:1").paused_reason
 
     def test_opened_by_somebody_it_begins_anew_with_its_retries(self, queue, command):
         run_due(until=10)
         told[1] = [OSError(), OSError()]
-        assert queue.resume_lane("tests.consumer.test_lanes.work:1")
+        assert queue.lanes.resume("tests.consumer.test_lanes.work:1")
         assert [run.outcome for run in run_due(until=10)] == ["retried", "paused"]
-        queue.resume_lane("tests.consumer.test_lanes.work:1")
+        queue.lanes.resume("tests.consumer.test_lanes.work:1")
         assert [run.outcome for run in run_due()] == ["done", "done"]
         assert numbers() == [1, 1, 1, 1, 1, 2]
 
@@ -506,7 +506,7 @@ class TestParking:
         run_due(until=10)
         [first, _] = queue.peek("ready")
         assert Result(first.entry.id, command.name, "default").cancel()
-        queue.resume_lane("tests.consumer.test_lanes.work:1")
+        queue.lanes.resume("tests.consumer.test_lanes.work:1")
         run_due()
         assert numbers() == [1, 1, 2]
 

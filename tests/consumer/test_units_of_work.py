@@ -140,7 +140,7 @@ class TestFailures:
             eventually(lambda: numbers(2) == [1])
             assert consumer.end() == 0
         assert numbers() == [1, 2, 2]
-        [paused] = [record for record in queue.lanes() if record.paused_reason]
+        [paused] = [record for record in queue.lanes.page() if record.paused_reason]
         assert (paused.waiting, paused.in_flight) == (2, 0)
 
     def test_a_lost_lease_takes_the_rest_with_it(self, queue, monkeypatch, caplog):

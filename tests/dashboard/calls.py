@@ -89,7 +89,7 @@ def fill(queue: BaseQueue, text: str) -> dict[str, str]:
     )
     queue.put([Entry(b"\x80never decoded", text[:60], command=text, errors=errors)])
     transfer.enqueue(text)
-    queue.pause_lane(text, text)
+    queue.lanes.pause(text, text)
     now = queue.store.shared.now()
     add(queue.store.shared, Pause("queue", queue.base_name, "", text, text, now), now)
     add(queue.store.shared, Pause("command", text, "", text, text, now), now)

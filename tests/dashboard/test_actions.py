@@ -238,12 +238,12 @@ def test_orders_to_consumers(queue, superuser):
 
 def test_lanes_commands_and_schedules(queue, superuser):
     transfer.enqueue("acc-1")
-    [lane] = queue.lanes()
+    [lane] = queue.lanes.page()
     name, command = lane.name, send_receipt.name
     assert post(superuser, action="pause_lane", name=name, queue="default", why="audit").endswith("is paused.")
-    assert queue.lane(name).paused_reason == "audit"
+    assert queue.lanes.get(name).paused_reason == "audit"
     assert post(superuser, action="resume_lane", name=name, queue="default").endswith("is resumed.")
-    assert not queue.lane(name).paused_reason
+    assert not queue.lanes.get(name).paused_reason
     schedules.add("hourly", send_receipt, args=("ann@example.com", 2), every=3600)
     for kind, given in (("command", command), ("schedule", "hourly")):
         assert post(superuser, action=f"pause_{kind}", name=given) == f"The {kind} {given} is paused."
@@ -262,8 +262,8 @@ def test_lanes_commands_and_schedules(queue, superuser):
 @STORES
 def test_the_first_message_of_a_blocked_lane_is_skipped_once(queue, superuser):
     first, second, third = (transfer.enqueue("acc-1").id for _ in range(3))
-    [lane] = queue.lanes()
-    queue.pause_lane(lane.name, "its balance is not 0")
+    [lane] = queue.lanes.page()
+    queue.lanes.pause(lane.name, "its balance is not 0")
     assert "Skip…" not in log_in("view_dashboard", "pause", name="bob").get(f"{ROOT}lanes/").content.decode()
     page = superuser.get(f"{ROOT}lanes/").content.decode()
     assert faults(page) == [] and "Skip…" in page and first in page

@@ -124,22 +124,22 @@ def click_on_queues(window: Window):
 
 def click_on_lanes(window: Window):
     transfer.enqueue("acc-1")
-    [lane] = queues["default"].lanes()
+    [lane] = queues["default"].lanes.page()
     window.show("lanes/", NARROW)
     pause(window, "acc-1", "an audit")
     window.wait_for_message(f"The lane {lane.name} in default is paused.")
-    assert queues["default"].lane(lane.name).paused_reason == "an audit"
+    assert queues["default"].lanes.get(lane.name).paused_reason == "an audit"
     window.press("Resume", "acc-1")
     window.wait_for_message(f"The lane {lane.name} in default is resumed.")
-    assert not queues["default"].lane(lane.name).paused_reason
-    first, second = queues["default"].peek_lane(lane.name, 2)[0].entry.id, transfer.enqueue("acc-1").id
+    assert not queues["default"].lanes.get(lane.name).paused_reason
+    first, second = queues["default"].lanes.peek(lane.name, 2)[0].entry.id, transfer.enqueue("acc-1").id
     pause(window, "acc-1", "its balance is not 0")
     window.wait_for_message(f"The lane {lane.name} in default is paused.")
     window.press("Skip…", "acc-1")
     window.confirm("Skip", f"Cancel message {first}, the first of the lane {lane.name}, for good")
     window.wait_for_message(f"Message {first} is cancelled, and the lane {lane.name} goes on.")
     assert (state_of(first), state_of(second)) == (None, READY)
-    assert not queues["default"].lane(lane.name).paused_reason
+    assert not queues["default"].lanes.get(lane.name).paused_reason
 
 
 def click_on_commands(window: Window):

@@ -538,7 +538,7 @@ class TestRegistration:
         assert len(queue) == 0
         handles = Notify.enqueue(*[Notice(user) for user in range(900)])
         assert (len(handles), puts) == (900, [900])
-        assert len({record.name for record in queue.lanes()}) == 3
+        assert len({record.name for record in queue.lanes.page()}) == 3
 
     @pytest.mark.backends("memory")
     def test_sq25_what_cannot_be_put_at_once_is_refused(self, queue):
@@ -574,7 +574,7 @@ class TestRegistration:
     def test_no_requests_are_no_calls_and_the_default_route_is_a_thread_for_all(self, queue):
         assert Notify.enqueue() == []
         Failing.enqueue(1, 2)
-        [record] = queue.lanes()
+        [record] = queue.lanes.page()
         assert (record.name, record.waiting) == (f"{__name__}.Failing:0", 2)
 
     def test_options_of_a_call(self, queue):

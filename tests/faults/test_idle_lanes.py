@@ -48,7 +48,7 @@ def fill(queue, lanes, gate, paused):
         queue.put([Entry(b"", new_id(), lane=f"{number % lanes}", gate=text) for number in range(start, start + 1000)])
     if paused:
         for number in range(lanes):
-            queue.pause_lane(f"{number}", "closed")
+            queue.lanes.pause(f"{number}", "closed")
     while (claimed := queue.claim(500, LEASE)) or claimed.retry_after < 1:  # not yet all of it is where it waits
         continue
 

@@ -69,7 +69,7 @@ def test_what_waits_in_a_lane_waits_for_the_retry_before_it_until_it_is_due(queu
     assert (reason.kind, reason.until > queue.now() + 500) == ("lane_retry", True)
     assert f"for the retry of its first message, {first}" in reason.text and "--resume" in reason.advice
     assert kinds(other) == ["working"]
-    queue.pause_lane(f"{deliver.name}:7", "out of paper")
+    queue.lanes.pause(f"{deliver.name}:7", "out of paper")
     assert kinds(second) == ["lane_paused"] and "out of paper" in only(second).text
     [blocked] = explain_queue(queue).reasons
     assert (blocked.kind, "2 messages wait in it" in blocked.text) == ("lane_paused", True)

@@ -33,8 +33,8 @@ def test_it_says_of_each_lane_how_it_stands(queue):
     assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
     put(queue, "open", "o1")
     put(queue, "shut", "x1", "x2")
-    queue.pause_lane("shut", "no paper")
-    queue.pause_lane("void", "nothing\nhere yet")
+    queue.lanes.pause("shut", "no paper")
+    queue.lanes.pause("void", "nothing\nhere yet")
     out = run("queue_lanes")
     assert out.split()[:7] == ["lane", "state", "waiting", "running", "ready", "in", "reason"]
     found = cells(out)
@@ -69,7 +69,7 @@ def test_one_is_not_empty_while_others_wait_in_its_line(queue):
 
 def test_json_has_all_that_is_known(queue):
     put(queue, "shut", "x1")
-    queue.pause_lane("shut", "no paper")
+    queue.lanes.pause("shut", "no paper")
     [lane] = run_json("queue_lanes")
     assert lane == {
         "name": "shut", "queue": "default", "state": "paused", "waiting": 1, "in_flight": 0, "opens": None,
@@ -112,7 +112,7 @@ def test_it_says_what_the_throttle_of_a_queue_lets_through(backend, settings):
 def test_a_lane_is_paused_and_resumed(queue):
     put(queue, "ship:7", "s1")
     assert run("queue_lanes", "--pause", "ship:7", "--reason", "no paper") == PAUSED
-    assert queue.lane("ship:7").paused_reason == "no paper"
+    assert queue.lanes.get("ship:7").paused_reason == "no paper"
     assert queue.claim(1) == []
     assert run("queue_lanes", "--resume", "ship:7") == "The lane ship:7 in default is resumed.\n"
     assert [lease.entry.id for lease in queue.claim(1)] == ["s1"]
@@ -121,7 +121,7 @@ def test_a_lane_is_paused_and_resumed(queue):
 
 def test_the_first_message_of_a_lane_is_skipped(queue, monkeypatch):
     put(queue, "ship:7", "s1", "s2")
-    queue.pause_lane("ship:7", "no paper")
+    queue.lanes.pause("ship:7", "no paper")
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answers.pop())
     asked, answers = [], ["yes", "no"]
     assert run("queue_lanes", "--skip", "ship:7") == "Nothing is changed.\n"
@@ -136,7 +136,7 @@ def test_the_first_message_of_a_lane_is_skipped(queue, monkeypatch):
 def test_queue_pause_and_queue_resume_do_the_same(queue):
     put(queue, "ship:7", "s1")
     assert run("queue_pause", "--lane", "ship:7", "-q", "default", "--reason", "no paper") == PAUSED
-    assert queue.lane("ship:7").paused_reason == "no paper"
+    assert queue.lanes.get("ship:7").paused_reason == "no paper"
     assert run("queue_resume", "--lane", "ship:7") == "The lane ship:7 in default is resumed.\n"
     assert "did you mean ship:7?" in str(failure("queue_pause", "--lane", "shp:7"))
     for wrong, text in ((["--for", "1m"], "leave out --for"), (["mail"], "stands alone")):
@@ -171,7 +171,7 @@ def test_a_name_that_is_none_is_not_paused_unless_that_is_forced(queue):
 
     def refused(name):
         error = failure("queue_lanes", "--pause", name)
-        assert error.returncode == 1 and queue.lane(name) is None
+        assert error.returncode == 1 and queue.lanes.get(name) is None
         return str(error).partition(" Nothing is paused; queue_lanes --pause --force pauses")[0]
 
     assert refused("app.pakc:7") == "No lane and no command has the name app.pakc:7; did you mean app.pack:7?"
@@ -198,7 +198,7 @@ def test_a_name_that_is_none_is_not_paused_unless_that_is_forced(queue):
 def test_the_table_is_as_wide_as_the_terminal(queue, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     put(queue, "warehouse.commands.dispatch_all_parcels_of_customer:12345", *(str(number) for number in range(1234)))
-    queue.pause_lane("warehouse.commands.dispatch_all_parcels_of_customer:12345", "the printer is out of paper " * 3)
+    queue.lanes.pause("warehouse.commands.dispatch_all_parcels_of_customer:12345", "the printer is out of paper " * 3)
     head, line, blank, *whole = run("queue_lanes").splitlines()
     assert len(line) == width and max(map(len, whole)) <= width
     assert "".join(whole).count("printer") == 3
@@ -230,7 +230,7 @@ def test_which_queue_must_be_said_where_there_are_several(backend, settings):
     put(queues["slow"], "a", "s1")
     run("queue_lanes", "-q", "slow", "--pause", "a")
     assert run("queue_lanes").splitlines()[1].split()[:3] == ["a", "slow", "paused"]
-    assert (queues["default"].lane("a"), queues["slow"].lane("a").paused_reason) == (None, "paused by hand")
+    assert (queues["default"].lanes.get("a"), queues["slow"].lanes.get("a").paused_reason) == (None, "paused by hand")
     assert run("queue_lanes", "--resume", "a") == "The lane a in slow is resumed.\n"
 
 
@@ -246,7 +246,7 @@ def test_a_lane_that_is_held_in_several_queues_is_resumed_in_the_one_that_is_sai
     text = "The lane a is held in default, slow: say where to resume it, -q ALIAS."
     assert (error.returncode, str(error)) == (2, text)
     assert run("queue_lanes", "-q", "slow", "--resume", "a") == "The lane a in slow is resumed.\n"
-    assert queues["default"].lane("a").paused_reason == "paused by hand"
+    assert queues["default"].lanes.get("a").paused_reason == "paused by hand"
 
 
 def test_a_queue_without_lanes_is_named(backend, settings):

@@ -76,7 +76,7 @@ def prepare(action: NamedAction, queue) -> None:
         failed(1), send_receipt.enqueue("ann@example.com", 2)
     if action.kind == "lane":
         transfer.enqueue_many([("acc-1",), ("acc-1",)])
-        queue.resume_lane(LANE) if action.verb == "pause" else queue.pause_lane(LANE, "an audit")
+        queue.lanes.resume(LANE) if action.verb == "pause" else queue.lanes.pause(LANE, "an audit")
     if action.kind == "consumer":
         heartbeat(queue, DEAD, 60.0), heartbeat(queue, ALIVE)
     if action.kind == "schedule":
@@ -121,7 +121,7 @@ def test_each_action_has_a_button(queue, superuser):
     run_one(queue)
     send_receipt.enqueue("ann@example.com", 2), send_receipt.using(delay=600).enqueue("ann@example.com", 4)
     transfer.enqueue_many([("acc-1",), ("acc-2",)])
-    queue.pause_lane(LANE, "an audit")
+    queue.lanes.pause(LANE, "an audit")
     heartbeat(queue, ALIVE), heartbeat(queue, "web-3:44:cafe", state=QUIET), heartbeat(queue, DEAD, 60.0)
     for name in ("hourly", "nightly"):
         schedules.add(name, send_receipt, args=("ann@example.com", 2), every=3600)
@@ -137,7 +137,7 @@ def test_each_action_has_a_button(queue, superuser):
 def test_a_new_action_needs_no_more_than_its_place_in_the_list(queue, superuser, monkeypatch):
     def do(target: Target) -> Done:
         record(queue, "count", f"lane {target.name}", 1, target.by)
-        return Done(f"The lane {target.name} has {queue.lane(target.name).waiting} message")
+        return Done(f"The lane {target.name} has {queue.lanes.get(target.name).waiting} message")
 
     words = {"verb": "count", "switch": "count", "title": "Count", "help": "count its messages", "permission": "run"}
     question = {"question": lambda target: f"Count {target.name}?", "asks": (PAGE, TERMINAL)}

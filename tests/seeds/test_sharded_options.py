@@ -182,7 +182,7 @@ class TestStorage:
         gate = Gate(ordered=True, max_run=2).written()
         queue.put([Entry(b"", id, lane=f"tube {id[0]}", gate=gate) for id in ("a1", "b1", "a2", "a3")])
         assert len(queue) == 4
-        assert [lane.name for lane in queue.lanes()] == ["tube a", "tube b"]
+        assert [lane.name for lane in queue.lanes.page()] == ["tube a", "tube b"]
         assert sorted(record.entry.id for record in queue.peek("ready")) == ["a1", "a2", "a3", "b1"]
         assert len(queue) == 4
         assert queue.find("a2").entry.lane == "tube a"
@@ -193,4 +193,4 @@ class TestStorage:
         assert not queue.claim(5)
         assert len(queue.complete(taken)) == 3
         assert not queue.claim(5)
-        assert queue.lanes() == []
+        assert queue.lanes.page() == []

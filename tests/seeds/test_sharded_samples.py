@@ -46,7 +46,7 @@ class NotifyHandler(BatchCommand):
 def test_the_requests_are_spread_over_three_threads_in_order(queue):
     handles = NotifyHandler.enqueue(*[NotifyRequest(n) for n in range(1, 9)])
     assert len({handle.id for handle in handles}) == 8
-    assert [lane.waiting for lane in queue.lanes()] == [2, 3, 3]
+    assert [lane.waiting for lane in queue.lanes.page()] == [2, 3, 3]
     with recorded_signals("completed") as told:
         assert Consumer(threads=1, drain=True, periodic=False).run() == 0
     assert len(told) == 8
@@ -161,7 +161,7 @@ def test_settings_can_be_changed_while_it_runs(queue, settings):
     settings.QUEUE_BATCH_SIZE = 2
     settings.QUEUE_LANE_PREFIX = "tube_"
     ParseEventHandler.enqueue(*map(ParseEventRequest, range(5)))
-    assert [lane.name.startswith("tube_") for lane in queue.lanes()] == [True]
+    assert [lane.name.startswith("tube_") for lane in queue.lanes.page()] == [True]
     assert Consumer(threads=1, drain=True, periodic=False).run() == 0
     assert [step for step in ran if isinstance(step, list)] == [[0, 1], [2, 3], [4]]
 

@@ -90,6 +90,7 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Guard, OnceGuard, Span, remembering
+from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import InvalidQueueError
 from djqueue.flow.gates import Lane, is_blocked, resumed
@@ -605,10 +606,18 @@ class DatabaseQueue(LeasedQueue):
             trimmed += self._db.run(self._db.sql.trim_surplus, most, limit - trimmed)
         return trimmed
 
-    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+    @cached_property
+    def lanes(self) -> BaseLanes:
+        return LanesInDatabase(self)
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None, last: bool = False) -> list[Record]:
         """Entries in lanes come after entries in none, lane by lane."""
         if state not in STATES:
             raise ValueError(f"peek(state={state!r}): the states are {', '.join(dict.fromkeys(STATES))}.")
+        if last:
+            backwards = not self._lifo or self.failed is None
+            rows = self._db.run(self._db.sql.peek, [STATES.index(READY)], limit, (), backwards)
+            return [record_of(row, self._lifo) for row in rows]
         if state != LEASED:
             self._db.run(self._db.sql.promote)
             self._settle_in()
@@ -618,11 +627,6 @@ class DatabaseQueue(LeasedQueue):
         if state == READY and self.failed is not None:
             found += self._peek_lanes(limit - len(found), lane, place)
         return found
-
-    def newest(self, limit: int = 50) -> list[Record]:
-        backwards = not self._lifo or self.failed is None
-        rows = self._db.run(self._db.sql.peek, [STATES.index(READY)], limit, (), backwards)
-        return [record_of(row, self._lifo) for row in rows]
 
     def _peek_own(self, state: str, limit: int, place: list[int]) -> list[Record]:
         backwards = state == READY and self._lifo and self.failed is not None
@@ -642,15 +646,6 @@ class DatabaseQueue(LeasedQueue):
             names |= {number: name for name, number in page}
             lane = page[-1][0]
         return [record_of(row, self._lifo, names[row[15]]) for row in rows[:limit]]
-
-    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        if self.failed is None:  # a failed queue has no lanes
-            return []
-        self._db.run(self._db.sql.promote)
-        self._settle_in()
-        place = [int(part) for part in after.split(".", 3)[:3]] if after else []
-        rows = self._db.run(self._db.sql.peek, [number_of(name)], limit, place)
-        return [record_of(row, self._lifo, name) for row in rows]
 
     def flush(self) -> None:
         for state in FLUSHED:
@@ -697,33 +692,6 @@ class DatabaseQueue(LeasedQueue):
         """Counts them all: in milliseconds up to some 10,000."""
         return self._db.run(self._db.sql.length)
 
-    # ---- lanes
-
-    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
-        self._settle_in()
-        rows = self._db.run(self._db.sql.lane_rows, "name > %s ORDER BY name LIMIT %s", [after or "", limit])
-        return [lane_record_of(row, waiting, LANE_CAP) for row, waiting in rows]
-
-    def lane(self, name: str) -> LaneRecord | None:
-        self._settle_in()
-        rows = self._db.run(self._db.sql.lane_rows, "name = %s", [name])
-        return next((lane_record_of(row, waiting, LANE_CAP) for row, waiting in rows), None)
-
-    def pause_lane(self, name: str, why: str) -> None:
-        """Raises ValueError for a name that no lane can have."""
-        if not 0 < len(name) <= LONGEST["lane"]:
-            raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
-        self._settle_in()
-        self._db.run(lanes.make_lanes, {name: ""})
-        self._change_lane(name, lambda lane, now: replace(lane, paused_reason=why or "paused"))
-
-    def resume_lane(self, name: str) -> bool:
-        return self._change_lane(name, lambda lane, now: resumed(lane) if is_blocked(lane, now) else lane)
-
-    def _change_lane(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
-        self._claims.stir()
-        return self._db.run(lanes.change_lane, name, change)
-
 
 def _told(leases: Sequence[Lease], history: Sequence[bytes]) -> dict[object, bytes]:
     """The records that are kept, by token."""
@@ -757,6 +725,52 @@ def _requeued(sql: Dialect, failed: str, ids: Sequence[str]) -> int:
         if found := sql.lanes_of(failed, ids):
             sql.leave_tickets(found)
         return sql.requeue(failed, ids)
+
+
+# ---- Lanes, for operators
+
+
+class LanesInDatabase(BaseLanes):
+    """The lanes of a queue in a database, for operators."""
+
+    def __init__(self, queue: DatabaseQueue):
+        super().__init__(queue._cannot)
+        self._queue, self._db = queue, queue._db
+
+    def page(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        return self._found("name > %s ORDER BY name LIMIT %s", [after or "", limit])
+
+    def get(self, name: str) -> LaneRecord | None:
+        return next(iter(self._found("name = %s", [name])), None)
+
+    def _found(self, which: str, params: list) -> list[LaneRecord]:
+        self._queue._settle_in()
+        rows = self._db.run(self._db.sql.lane_rows, which, params)
+        return [lane_record_of(row, waiting, LANE_CAP) for row, waiting in rows]
+
+    def peek(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        if self._queue.failed is None:  # a failed queue has no lanes
+            return []
+        self._db.run(self._db.sql.promote)
+        self._queue._settle_in()
+        place = [int(part) for part in after.split(".", 3)[:3]] if after else []
+        rows = self._db.run(self._db.sql.peek, [number_of(name)], limit, place)
+        return [record_of(row, self._queue._lifo, name) for row in rows]
+
+    def pause(self, name: str, why: str) -> None:
+        """Raises ValueError for a name that no lane can have."""
+        if not 0 < len(name) <= LONGEST["lane"]:
+            raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
+        self._queue._settle_in()
+        self._db.run(lanes.make_lanes, {name: ""})
+        self._change(name, lambda lane, now: replace(lane, paused_reason=why or "paused"))
+
+    def resume(self, name: str) -> bool:
+        return self._change(name, lambda lane, now: resumed(lane) if is_blocked(lane, now) else lane)
+
+    def _change(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
+        self._queue._claims.stir()
+        return self._db.run(lanes.change_lane, name, change)
 
 
 # ---- What a claim brings: of what is in no lane by one statement, as if there were no lanes, and of lanes

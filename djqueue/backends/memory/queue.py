@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from math import inf
 from typing import Self
@@ -31,6 +31,7 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Decision, DedupMark, Finished, Guard, Span, decide, remembering
+from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.memory.history import MemoryHistory
 from djqueue.backends.memory.lanes import Bell, Item, MemoryLanes, us
 from djqueue.backends.memory.store import MemoryStore, at_one_moment
@@ -411,26 +412,6 @@ class MemoryQueue(LeasedQueue):
             self._bell.ring()
         return len(delayed)
 
-    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
-        with self._lock:
-            self._promote(self.now())
-            return self._lanes.records(limit, after)
-
-    def lane(self, name: str) -> LaneRecord | None:
-        with self._lock:
-            self._promote(self.now())
-            return self._lanes.record(name)
-
-    def pause_lane(self, name: str, why: str) -> None:
-        with self._lock:
-            self._lanes.pause(name, why, us(self.now()))
-
-    def resume_lane(self, name: str) -> bool:
-        with self._lock:
-            opened = self._lanes.resume(name, us(self.now()))
-        self._bell.ring()
-        return opened
-
     def requeue(self, ids: Iterable[str]) -> int:
         if self.failed is None:
             return 0
@@ -457,10 +438,16 @@ class MemoryQueue(LeasedQueue):
                 trimmed += 1
             return trimmed
 
-    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+    @cached_property
+    def lanes(self) -> BaseLanes:
+        return LanesInMemory(self)
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None, last: bool = False) -> list[Record]:
         if state not in self._lines:
             raise ValueError(f"peek(state={state!r}): the states are {', '.join(self._lines)}.")
         with self._lock:
+            if last:
+                return [self._record(self._items[name]) for name in self._lines[READY].last(limit)]
             self._promote(self.now())
             cursor = tuple(json.loads(after)) if after else None
             if cursor and cursor[0] == IN_LANES:
@@ -468,16 +455,6 @@ class MemoryQueue(LeasedQueue):
             names = self._lines[state].after(cursor, limit)
             found = [self._record(self._items[name]) for name in names]
             return found + self._in_lanes((IN_LANES,), limit - len(found)) if state == READY else found
-
-    def newest(self, limit: int = 50) -> list[Record]:
-        with self._lock:
-            return [self._record(self._items[name]) for name in self._lines[READY].last(limit)]
-
-    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        with self._lock:
-            self._promote(self.now())
-            found = self._in_lanes(tuple(json.loads(after)) if after else (IN_LANES, name), limit)
-            return [record for record in found if record.entry.lane == name]
 
     def _in_lanes(self, cursor: tuple, limit: int) -> list[Record]:
         """What waits in lanes, lane by lane."""
@@ -509,3 +486,37 @@ class MemoryQueue(LeasedQueue):
         """The order of an item within its state."""
         key = item.key()
         return (key[0], -key[1], -key[2]) if self._lifo and item.state == READY else key
+
+
+class LanesInMemory(BaseLanes):
+    """The lanes of a queue in memory, for operators."""
+
+    def __init__(self, queue: MemoryQueue):
+        super().__init__(queue._cannot)
+        self._queue = queue
+
+    def page(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        with self._queue._lock:
+            self._queue._promote(self._queue.now())
+            return self._queue._lanes.records(limit, after)
+
+    def get(self, name: str) -> LaneRecord | None:
+        with self._queue._lock:
+            self._queue._promote(self._queue.now())
+            return self._queue._lanes.record(name)
+
+    def peek(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        with self._queue._lock:
+            self._queue._promote(self._queue.now())
+            found = self._queue._in_lanes(tuple(json.loads(after)) if after else (IN_LANES, name), limit)
+            return [record for record in found if record.entry.lane == name]
+
+    def pause(self, name: str, why: str) -> None:
+        with self._queue._lock:
+            self._queue._lanes.pause(name, why, us(self._queue.now()))
+
+    def resume(self, name: str) -> bool:
+        with self._queue._lock:
+            opened = self._queue._lanes.resume(name, us(self._queue.now()))
+        self._queue._bell.ring()
+        return opened

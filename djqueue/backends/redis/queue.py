@@ -37,6 +37,7 @@ from djqueue.backends.entries import (
     listed,
 )
 from djqueue.backends.guards import Guard, Span, remembering
+from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import RedisKeyOfWrongType, RedisLink, check_server, connections
 from djqueue.backends.redis.history import RedisHistory
@@ -362,21 +363,6 @@ class RedisQueue(LeasedQueue):
         each = protocol.slices(dict.fromkeys(ids))
         return sum(self._run("promote", [self.rings, *map(protocol.text, some)]) for some in each)
 
-    def lanes(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
-        if limit < 1:
-            return []
-        behind = "-" if after is None else protocol.text(f"+{after}")
-        return [protocol.lane_of(*found) for found in self._run("lanes_of", (min(limit, protocol.AT_ONCE), behind))]
-
-    def lane(self, name: str) -> LaneRecord | None:
-        return next((protocol.lane_of(*found) for found in self._run("lanes_of", (0, protocol.text(name)))), None)
-
-    def pause_lane(self, name: str, why: str) -> None:
-        self._run("pause_lane", (protocol.text(name), protocol.text(why or "paused")))
-
-    def resume_lane(self, name: str) -> bool:
-        return bool(self._run("resume_lane", (self.rings, protocol.text(name))))
-
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Deletes 1,000 at a time, of the 32 highest priorities. Entries in lanes stay: a failed queue has none."""
         bounds = ("" if most is None else most, "" if age is None else protocol.microseconds(age))
@@ -387,23 +373,23 @@ class RedisQueue(LeasedQueue):
                 break
         return trimmed
 
-    def peek(self, state: str, limit: int = 50, after: str | None = None) -> list[Record]:
+    @cached_property
+    def lanes(self) -> BaseLanes:
+        return LanesOnRedis(self)
+
+    def peek(self, state: str, limit: int = 50, after: str | None = None, last: bool = False) -> list[Record]:
         if state not in STATES:
             raise ValueError(f"peek(state={state!r}): the states are {', '.join(STATES)}.")
         if limit < 1:
             return []
+        if last:
+            return protocol.seen_records(READY, self._run("newest", (limit,)))
         return self._peek(state, limit, after)
-
-    def peek_lane(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
-        return self._peek(READY, limit, after or "lanes ", name) if name and limit > 0 else []
 
     def _peek(self, state: str, limit: int, after: str | None, lane: str = "") -> list[Record]:
         score, _, member = (after or "").partition(" ")
         asked = state, min(limit, protocol.AT_ONCE), score, protocol.text(member), protocol.text(lane)
         return protocol.seen_records(state, self._run("peek", asked))
-
-    def newest(self, limit: int = 50) -> list[Record]:
-        return protocol.seen_records(READY, self._run("newest", (limit,))) if limit > 0 else []
 
     def stats(self) -> QueueStats:
         """Exact counts, whatever the size; the oldest entry is looked for in the 32 highest priorities."""
@@ -507,6 +493,33 @@ def _but(leases: Sequence[Lease], lost: Sequence[int], settled: float = inf) -> 
 def _size_of_ending(ending: tuple[Lease, Fact | None, bytes | None]) -> int:
     _, fact, record = ending
     return (0 if fact is None else len(fact.value)) + len(record or b"")
+
+
+class LanesOnRedis(BaseLanes):
+    """The lanes of a queue on Redis, for operators."""
+
+    def __init__(self, queue: RedisQueue):
+        super().__init__(queue._cannot)
+        self._queue = queue
+
+    def page(self, limit: int = 50, after: str | None = None) -> list[LaneRecord]:
+        behind = "-" if after is None else protocol.text(f"+{after}")
+        return self._found(min(limit, protocol.AT_ONCE), behind) if limit > 0 else []
+
+    def get(self, name: str) -> LaneRecord | None:
+        return next(iter(self._found(0, protocol.text(name))), None)
+
+    def _found(self, limit: int, place: str | bytes) -> list[LaneRecord]:
+        return [protocol.lane_of(*found) for found in self._queue._run("lanes_of", (limit, place))]
+
+    def peek(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
+        return self._queue._peek(READY, limit, after or "lanes ", name) if name and limit > 0 else []
+
+    def pause(self, name: str, why: str) -> None:
+        self._queue._run("pause_lane", (protocol.text(name), protocol.text(why or "paused")))
+
+    def resume(self, name: str) -> bool:
+        return bool(self._queue._run("resume_lane", (self._queue.rings, protocol.text(name))))
 
 
 class RedisBlockingQueue(RedisQueue):

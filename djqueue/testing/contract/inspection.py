@@ -299,9 +299,10 @@ class ErrorsContract(Contract):
     def test_those_that_failed_last_are_read_first(self):
         queue = self.queue("inspect")
         fail_in_order(queue, "cbdae")
-        assert bodies(queue.failed.newest(3)) == ["e", "a", "d"]
-        assert bodies(queue.failed.newest(10)) == list("eadbc") and queue.failed.newest(0) == queue.newest() == []
-        (last,) = queue.failed.newest(1)
+        assert bodies(queue.failed.peek("ready", 3, last=True)) == ["e", "a", "d"]
+        assert bodies(queue.failed.peek("ready", 10, last=True)) == list("eadbc")
+        assert queue.failed.peek("ready", 0, last=True) == queue.peek("ready", last=True) == []
+        (last,) = queue.failed.peek("ready", 1, last=True)
         assert last == queue.failed.peek(READY)[-1]
 
     def test_the_failed_queue_can_be_removed_from_and_flushed(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from djqueue.backends.base import UniqueGuard
+from djqueue.backends.base import UniqueGuard, walk
 from djqueue.backends.entries import LEASED, READY
 from djqueue.flow.gates import HOLD_LANE, Gate
 from djqueue.testing.contract.inspection import bodies
@@ -61,7 +61,7 @@ class LanedEntriesContract(LaneSuite):
     def test_all_that_waits_in_lanes_is_seen_page_by_page(self):
         queue = self.with_lanes("abc", 4)
         put(queue, *"12345")
-        seen = bodies(queue.walk(READY))
+        seen = bodies(walk(queue, READY))
         assert len(seen) == len(set(seen)) == len(queue) == 17
         found, after = [], None
         while page := queue.peek(READY, 2, after=after):
@@ -76,14 +76,14 @@ class LanedEntriesContract(LaneSuite):
         put(queue, *"12345")
         fill(queue, "b", "later", delay=LONG)
         fill(queue, "b", "urgent", priority=5)
-        first = queue.peek_lane("b", 2)
-        second = queue.peek_lane("b", 2, after=first[-1].cursor)
+        first = queue.lanes.peek("b", 2)
+        second = queue.lanes.peek("b", 2, after=first[-1].cursor)
         assert (bodies(first), bodies(second)) == (["urgent", "b0"], ["b1", "b2"])
-        assert bodies(queue.walk_lane("b")) == ["urgent", "b0", "b1", "b2", "b3"]
-        assert bodies(queue.walk_lane("b", 3)) == ["urgent", "b0", "b1"]
+        assert bodies(queue.lanes.peek("b")) == ["urgent", "b0", "b1", "b2", "b3"]
+        assert bodies(queue.lanes.peek("b", 3)) == ["urgent", "b0", "b1"]
         assert {(record.state, record.entry.lane) for record in first} == {(READY, "b")}
-        assert queue.peek_lane("nobody's") == queue.peek_lane("") == queue.peek_lane("b", 0) == []
-        assert queue.failed.peek_lane("b") == []
+        assert queue.lanes.peek("nobody's") == queue.lanes.peek("") == queue.lanes.peek("b", 0) == []
+        assert queue.failed.lanes.peek("b") == []
 
     def test_what_waits_in_a_lane_is_amended_or_removed_and_the_lane_goes_on(self):
         queue = self.queue("lanes")
@@ -131,7 +131,7 @@ class LanedEntriesContract(LaneSuite):
         queue = self.with_lane("a", *"123")
         for _ in range(3):
             queue.fail(unit(queue))
-        assert (names(claim(queue.failed, 3)), queue.failed.lanes()) == (["1", "2", "3"], [])
+        assert (names(claim(queue.failed, 3)), queue.failed.lanes.page()) == (["1", "2", "3"], [])
         assert nothing_known(queue)
 
     def test_what_is_requeued_enters_its_lane_behind_what_waits(self):
@@ -190,7 +190,7 @@ class PromoteContract(Contract):
         made = put(queue, "3", lane="a", gate=ORDERED.written(), delay=60)
         made |= put(queue, "x", lane="b", gate=ORDERED.written(), delay=60)
         assert queue.promote([made["3"].id]) == 1
-        assert queue.lane("a").waiting == 3
+        assert queue.lanes.get("a").waiting == 3
         assert (drained(queue, 3), nothing_to_claim(queue)) == (["1", "2", "3"], True)
         assert queue.promote([made["x"].id]) == 1
         assert drained(queue, 1) == ["x"]
@@ -202,27 +202,27 @@ class LaneRecordsContract(LaneSuite):
     def test_a_lane_says_what_waits_what_is_out_and_by_which_gate(self):
         queue = self.queue("lanes")
         gate = runs_of(2)
-        assert (queue.lane("a"), queue.lanes()) == (None, [])
+        assert (queue.lanes.get("a"), queue.lanes.page()) == (None, [])
         fill(queue, "a", *"12345", gate=gate)
         unit(queue)
-        record = queue.lane("a")
+        record = queue.lanes.get("a")
         assert (record.name, record.state, record.waiting, record.in_flight) == ("a", "closed", 3, 2)
         assert (record.opens, record.paused_reason, record.parent, record.gate) == (0, "", "", gate.written())
 
     def test_a_lane_says_that_it_is_open_or_when_it_opens(self):
         queue = self.with_lane("a", *"12", gate=so_many(1, LONG))
         (lease,) = unit(queue)
-        record = queue.lane("a")
+        record = queue.lanes.get("a")
         assert (record.state, abs(record.opens - lease.claimed - LONG) < 0.1) == ("scheduled", True)
         fill(queue, "b", *"12", gate=Gate(concurrency=2))
         unit(queue)
-        assert (queue.lane("b").state, queue.lane("b").in_flight) == ("ready", 1)
+        assert (queue.lanes.get("b").state, queue.lanes.get("b").in_flight) == ("ready", 1)
 
     def test_a_lane_says_in_which_line_it_stands(self):
         queue = self.with_lanes("ab", 2, Gate(concurrency=1, parent="all", parent_gate=Gate(concurrency=1)))
         (lease,) = unit(queue)
         (other,) = {"a", "b"} - {lease.entry.lane}
-        record, outer = queue.lane(other), queue.lane("all")
+        record, outer = queue.lanes.get(other), queue.lanes.get("all")
         assert (record.state, record.parent, record.waiting, record.in_flight) == ("queued", "all", 2, 0)
         assert (outer.state, outer.in_flight) == ("closed", 1)
 
@@ -230,7 +230,7 @@ class LaneRecordsContract(LaneSuite):
         queue = self.with_lanes("abcdefg", 2)
         all_now(queue)
         found, after = [], None
-        while page := queue.lanes(3, after):
+        while page := queue.lanes.page(3, after):
             assert len(page) <= 3
             found += page
             after = page[-1].cursor
@@ -240,31 +240,31 @@ class LaneRecordsContract(LaneSuite):
     def test_nothing_leaves_a_lane_that_an_operator_has_paused(self):
         queue = self.with_lane("a", *"123")
         held = unit(queue)
-        queue.pause_lane("a", "the bank is closed")
+        queue.lanes.pause("a", "the bank is closed")
         assert queue.touch(held) != []
         assert len(queue.complete(held)) == 1
-        assert (refused(queue).retry_after, queue.lane("a").paused_reason) == (inf, "the bank is closed")
-        assert queue.resume_lane("a") is True
+        assert (refused(queue).retry_after, queue.lanes.get("a").paused_reason) == (inf, "the bank is closed")
+        assert queue.lanes.resume("a") is True
         assert drained(queue, 2) == ["2", "3"]
 
     def test_a_lane_is_paused_before_anything_is_in_it_and_remembered_though_it_is_empty(self):
         queue = self.queue("lanes")
-        queue.pause_lane("a", "not yet")
+        queue.lanes.pause("a", "not yet")
         made = fill(queue, "a", *"12")
-        assert (nothing_to_claim(queue), queue.lane("a").waiting) == (True, 2)
-        assert queue.resume_lane("a") is True
+        assert (nothing_to_claim(queue), queue.lanes.get("a").waiting) == (True, 2)
+        assert queue.lanes.resume("a") is True
         assert drained(queue, 1) == ["1"]
-        queue.pause_lane("a", "closed")
+        queue.lanes.pause("a", "closed")
         queue.remove([made["2"].id])
-        assert (nothing_to_claim(queue), queue.lane("a").paused_reason) == (True, "closed")
-        assert queue.resume_lane("a") is True
+        assert (nothing_to_claim(queue), queue.lanes.get("a").paused_reason) == (True, "closed")
+        assert queue.lanes.resume("a") is True
         assert nothing_known(queue)
 
     def test_an_operator_opens_a_lane_that_is_held_for_a_time_and_is_told_if_it_was_open(self):
         queue = self.with_lane("a", *"12")
         queue.release([with_counts(lease, delay=LONG, hold=HOLD_LANE) for lease in unit(queue)])
         assert nothing_to_claim(queue)
-        assert [queue.resume_lane(lane) for lane in ("a", "a", "nobody")] == [True, False, False]
+        assert [queue.lanes.resume(lane) for lane in ("a", "a", "nobody")] == [True, False, False]
         assert drained(queue, 2) == ["1", "2"]
         assert nothing_known(queue)
 

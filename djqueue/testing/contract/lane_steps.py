@@ -98,4 +98,4 @@ def lanes_of(leases: list[Lease]) -> list[str]:
 
 def nothing_known(queue: BaseQueue) -> bool:
     """Whether no lane is known any more, once the empty ones are forgotten."""
-    return eventually(lambda: queue.claim(1) == [] and queue.lanes() == [])
+    return eventually(lambda: queue.claim(1) == [] and queue.lanes.page() == [])

@@ -68,7 +68,7 @@ class OrderedContract(LaneSuite):
         put(queue, *"123", lane="a")
         leases = queue.claim(3)
         assert (names(leases), [lease.run for lease in leases]) == ([*"123"], ["", "", ""])
-        assert queue.lanes() == []
+        assert queue.lanes.page() == []
 
     def test_whatever_becomes_of_its_first_the_lane_goes_on(self):
         queue = self.queue("lanes")
@@ -140,9 +140,10 @@ class OrderedContract(LaneSuite):
         for name in lanes:
             fill(queue, name, f"1 {name}", f"2 {name}", gate=within(outer, name=f"in {name}"[:255]))
         assert sorted(names(all_now(queue))) == sorted(f"1 {name}" for name in lanes)
-        assert sorted(record.name for record in queue.lanes()) == sorted(lanes + [f"in {name}"[:255] for name in lanes])
-        assert [queue.lane(name).parent for name in lanes] == [f"in {name}"[:255] for name in lanes]
-        assert queue.lane("in a").gate == outer.written()
+        found = [record.name for record in queue.lanes.page()]
+        assert sorted(found) == sorted(lanes + [f"in {name}"[:255] for name in lanes])
+        assert [queue.lanes.get(name).parent for name in lanes] == [f"in {name}"[:255] for name in lanes]
+        assert queue.lanes.get("in a").gate == outer.written()
 
     def test_two_queues_have_lanes_of_their_own(self):
         one, other = self.queue("lanes"), self.queue("lanes")
@@ -150,7 +151,7 @@ class OrderedContract(LaneSuite):
             fill(queue, "a", *"12")
             assert names(unit(queue)) == ["1"]
         other.flush()
-        assert (one.lane("a").waiting, other.lane("a").waiting, len(one)) == (1, 0, 1)
+        assert (one.lanes.get("a").waiting, other.lanes.get("a").waiting, len(one)) == (1, 0, 1)
 
 
 # ---- Whose turn it is: priorities, fair turns of lanes, and entries in no lane next to them
@@ -262,10 +263,10 @@ class WithinContract(LaneSuite):
         queue = self.with_lanes("abc", 2, within(Gate(concurrency=2)))
         leases = all_now(queue)
         assert (len(set(lanes_of(leases))), len(leases), refused(queue).retry_after) == (2, 2, inf)
-        assert queue.lane("all").in_flight == 2
+        assert queue.lanes.get("all").in_flight == 2
         queue.complete(leases[:1])
         assert len(all_now(queue)) == 1
-        assert (queue.lane("all").in_flight, queue.lane("a").parent) == (2, "all")
+        assert (queue.lanes.get("all").in_flight, queue.lanes.get("a").parent) == (2, "all")
 
     def test_whoever_settles_or_loses_what_counted_on_both_frees_both(self):
         queue = self.with_lanes("ab", 2, within(Gate(concurrency=1)))
@@ -322,14 +323,14 @@ class WithinContract(LaneSuite):
         (other,) = {"a", "b"} - set(lanes_of(paused))
         assert drained(queue, 2) == [f"{other}0", f"{other}1"]
         assert nothing_to_claim(queue)
-        assert queue.resume_lane(paused[0].entry.lane)
+        assert queue.lanes.resume(paused[0].entry.lane)
         assert drained(queue, 2) == [f"{paused[0].entry.lane}{number}" for number in range(2)]
 
     def test_a_paused_outer_lane_holds_up_its_line(self):
         queue = self.with_lanes("ab", 2, within(Gate(concurrency=2)))
-        queue.pause_lane("all", "maintenance")
+        queue.lanes.pause("all", "maintenance")
         assert refused(queue).retry_after == inf
-        assert queue.resume_lane("all") is True
+        assert queue.lanes.resume("all") is True
         assert sorted(names(all_now(queue))) == ["a0", "b0"]
 
 
@@ -373,7 +374,7 @@ class DeployContract(LaneSuite):
         fill(queue, "a", "3", gate=Gate(concurrency=5))
         assert names(all_now(queue)) == ["1", "2", "3"]
         queue.complete(leases)
-        assert queue.lane("all") is None or queue.lane("all").in_flight == 0
+        assert queue.lanes.get("all") is None or queue.lanes.get("all").in_flight == 0
 
     def test_a_lane_that_moves_to_another_line_leaves_nothing_behind(self):
         queue = self.with_lane("a", *"12", gate=within(Gate(concurrency=1), name="old"))
@@ -453,7 +454,7 @@ class HoldContract(LaneSuite):
         released = queue.now()
         self._release(queue, unit(queue), delay=LONG, hold=HOLD_LANE)
         assert 0 < refused(queue).retry_after <= LONG
-        stats, record = queue.stats(), queue.lane("a")
+        stats, record = queue.stats(), queue.lanes.get("a")
         assert (stats.ready, stats.delayed, record.waiting, record.in_flight) == (2, 0, 2, 0)
         assert released < record.opens <= queue.now() + LONG + 1
 
@@ -513,11 +514,11 @@ class HoldContract(LaneSuite):
         queue = self.with_lane("a", *"12")
         self._release(queue, unit(queue), hold=HOLD_PAUSE)
         assert refused(queue).retry_after == inf
-        record = queue.lane("a")
+        record = queue.lanes.get("a")
         assert (record.paused_reason != "", record.state, record.waiting, record.in_flight) == (True, "closed", 2, 0)
         fill(queue, "b", "other")
         assert drained(queue, 1) == ["other"]
-        assert (queue.resume_lane("a"), queue.resume_lane("a")) == (True, False)
+        assert (queue.lanes.resume("a"), queue.lanes.resume("a")) == (True, False)
         assert drained(queue, 2) == ["1", "2"]
 
     def _release(self, queue: BaseQueue, leases: list[Lease], **fields) -> None:

@@ -533,7 +533,7 @@ class ClaimWithinContract(RateContract):
         claimed = within(queue, rate_limit)
         assert (names(claimed), claimed.reason, claimed.retry_after > 0) == (["1", "2", "3"], "limited", True)
         assert len({lease.run for lease in claimed} - {""}) == 1
-        assert (queue.stats().ready, queue.lane("a").in_flight) == (2, 3)
+        assert (queue.stats().ready, queue.lanes.get("a").in_flight) == (2, 3)
         queue.complete(claimed)
         queue.store.shared.forget_rate_limit(rate_limit)
         rest = within(queue, rate_limit)

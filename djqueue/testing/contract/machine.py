@@ -235,13 +235,13 @@ def lane_machine(
         @rule(number=numbers)
         def pause(self, number: int) -> None:
             lane = self.gated[number % len(self.gated)]
-            self.queue.pause_lane(lane, "closed")
+            self.queue.lanes.pause(lane, "closed")
             self.model.paused_reason.add(lane)
 
         @rule(number=numbers)
         def open(self, number: int) -> None:
             lane = self.gated[number % len(self.gated)]
-            assert self.queue.resume_lane(lane) == self.model.open(lane)
+            assert self.queue.lanes.resume(lane) == self.model.open(lane)
 
         @precondition(lambda self: self.model.known)
         @rule(number=numbers, priority=st.integers(-1, 1))
@@ -264,7 +264,7 @@ def lane_machine(
 
         @invariant()
         def records_agree(self) -> None:
-            records = {record.name: record for record in self.queue.lanes(100)}
+            records = {record.name: record for record in self.queue.lanes.page(100)}
             for lane in self.model.gates:
                 known = (len(self.model.waiting(lane)), self.model.out(lane), lane in self.model.paused_reason)
                 record = records.get(lane)

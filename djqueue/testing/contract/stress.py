@@ -256,9 +256,9 @@ class LaneStress(Stress):
         self.queue.release([with_counts(failed, hold=how, delay=0.005), *map(untried, rest)])
 
     def _open_what_is_parked(self) -> None:
-        for record in self.queue.lanes(100):
+        for record in self.queue.lanes.page(100):
             if record.paused_reason:
-                self.queue.resume_lane(record.name)
+                self.queue.lanes.resume(record.name)
 
 
 # ---- The promises of leases under many threads, and against a model

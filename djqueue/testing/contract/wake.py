@@ -44,9 +44,9 @@ class WakeContract(LaneSuite):
 
     def test_a_nap_ends_when_an_operator_opens_a_lane(self):
         queue = self.queue("lanes")
-        queue.pause_lane("a", "closed")
+        queue.lanes.pause("a", "closed")
         fill(queue, "a", "1")
-        self._woken(queue, queue, lambda: queue.resume_lane("a"))
+        self._woken(queue, queue, lambda: queue.lanes.resume("a"))
 
     def test_a_nap_ends_when_an_operator_makes_work_due(self):
         queue = self.queue("inspect")

@@ -133,9 +133,10 @@ class FileQueue(LeasedQueue):
             item = self._read(self._path(id))
             return item and self._record(item, now)
 
-    def peek(self, state, limit=50, after=None):
+    def peek(self, state, limit=50, after=None, last=False):
         with self._locked() as now:
             records = [self._record(item, now) for item in self._items(state, now)]
+        records = records[::-1] if last else records
         cursors = [record.cursor for record in records]
         start = cursors.index(after) + 1 if after in cursors else 0
         return records[start : start + limit]

@@ -12,7 +12,7 @@ import pytest
 from django.db import IntegrityError, OperationalError, connections, models, transaction
 
 from djqueue import queues
-from djqueue.backends.base import Fact, RateLimit
+from djqueue.backends.base import Fact, RateLimit, walk
 from djqueue.backends.database import session
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, untried
@@ -373,7 +373,8 @@ def test_text_that_cannot_be_decoded_stops_at_most_its_message(queue, column, la
     with connections[queue.database].cursor() as cursor:
         row = "(SELECT min(seq) FROM djqueue_message)"
         cursor.execute(f"UPDATE djqueue_message SET {column} = CAST(x'fffe61' AS TEXT) WHERE seq = {row}")
-    for verb in {"claim": (), "walk": (lambda: list(queue.walk(READY)),), "sweep": (queue.sweep, queue.lanes)}[first]:
+    verbs = {"claim": (), "walk": (lambda: list(walk(queue, READY)),), "sweep": (queue.sweep, queue.lanes.page)}
+    for verb in verbs[first]:
         verb()
     done = names(queue.complete(queue.claim(3)))
     eventually(lambda: done.extend(names(queue.complete(queue.claim(3)))) or {"b", "c"} <= set(done))
@@ -391,7 +392,7 @@ def test_text_that_cannot_be_decoded_stops_at_most_its_lane(queue, table, column
     with connections[queue.database].cursor() as cursor:
         row = f"(SELECT min(rowid) FROM djqueue_{table})"
         cursor.execute(f"UPDATE djqueue_{table} SET {column} = CAST(x'fffe61' AS TEXT) WHERE rowid = {row}")
-    queue.lanes()
+    queue.lanes.page()
     queue.sweep()
     done = []
     eventually(lambda: done.extend(names(queue.complete(queue.claim(6)))) or {"b2", "c2"} <= set(done))
@@ -422,7 +423,7 @@ def test_a_walk_ends_whatever_lane_a_row_names(queue, lane):
     fill(queue, "lane", *"123", gate=runs_of(10))
     fill(queue, "other", "4", gate=runs_of(10))
     write(queue, "2", lane=lane)
-    assert [[record.entry.body for record in islice(queue.walk(READY, most), 10)] for most in (2, 9)] == [
+    assert [[record.entry.body for record in islice(walk(queue, READY, most), 10)] for most in (2, 9)] == [
         [b"1", b"2"],
         [b"1", b"2", b"3", b"4"],
     ]
@@ -464,7 +465,7 @@ def test_a_strange_gate_of_a_lane_stops_nothing(queue, text):
     put(queue, "5")
     fill(queue, "third", "6")
     assert sorted(drained(queue, 4)) == ["2", "4", "5", "6"]
-    assert {lane.name for lane in queue.lanes()} <= {"lane", "other", "third"}
+    assert {lane.name for lane in queue.lanes.page()} <= {"lane", "other", "third"}
 
 
 @pytest.mark.parametrize("logs", ["", "x", "{}", "[1]", '[["a",1,2]]', "[[[[null,1]],0,0]]", "[[],[]]", "null"])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from difflib import unified_diff
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 import pytest
@@ -115,7 +115,7 @@ def on(verb: str, *args, prepare: Callable = lambda queue: None, **named) -> Cas
 
     def case(one, two):
         prepare(one)
-        return lambda: getattr(two, verb)(*args, **named)
+        return lambda: attrgetter(verb)(two)(*args, **named)
 
     return case
 
@@ -219,14 +219,6 @@ def one_is_gone(queue: DatabaseQueue) -> list:
     return leases
 
 
-def on_history(verb: str, *args, prepare: Callable = lambda queue: None) -> Case:
-    def case(one, two):
-        prepare(one)
-        return lambda: getattr(two.history, verb)(*args)
-
-    return case
-
-
 def recorded(queue: DatabaseQueue) -> None:
     queue.history.keep(["a", "b", "c"], records(queue, 3))
 
@@ -294,8 +286,8 @@ CASES: dict[str, Case] = {
     "peek: ready": on("peek", READY, prepare=ids),
     "peek: ready, behind a cursor": peek_behind,
     "peek: ready, in lanes": on("peek", READY, prepare=laned),
-    "newest": on("newest", 1, prepare=ids),
-    "peek_lane": on("peek_lane", "lane", prepare=laned),
+    "newest": on("peek", "ready", 1, last=True, prepare=ids),
+    "peek_lane": on("lanes.peek", "lane", prepare=laned),
     "peek: delayed": on("peek", DELAYED, prepare=ids),
     "stats": on("stats"),
     "length": on("__len__"),
@@ -311,22 +303,22 @@ CASES: dict[str, Case] = {
     "trim: by count": trim(most=1),
     "trim: by age": trim(age=0.001),
     "flush": on("flush", prepare=laned),
-    "lanes": on("lanes", prepare=laned),
-    "lane": on("lane", "lane", prepare=laned),
-    "pause_lane": on("pause_lane", "lane", "why", prepare=held_in_lane),
+    "lanes": on("lanes.page", prepare=laned),
+    "lane": on("lanes.get", "lane", prepare=laned),
+    "pause_lane": on("lanes.pause", "lane", "why", prepare=held_in_lane),
     "resume_lane": on(
-        "resume_lane", "lane", prepare=lambda queue: (held_in_lane(queue), queue.pause_lane("lane", "why"))
+        "lanes.resume", "lane", prepare=lambda queue: (held_in_lane(queue), queue.lanes.pause("lane", "why"))
     ),
     "history: complete": record_with("complete"),
     "history: complete what is not all held": record_with("complete", one_is_gone),
     "history: exchange": record_with("exchange", limit=2),
     "history: fail": record_with("fail"),
-    "history: remember": on_history("keep", ["a", "b"], [b"one", b"two"]),
-    "history: history_of": on_history("get", "b", prepare=recorded),
-    "history: history": on_history("page", 2, prepare=recorded),
+    "history: remember": on("history.keep", ["a", "b"], [b"one", b"two"]),
+    "history: history_of": on("history.get", "b", prepare=recorded),
+    "history: history": on("history.page", 2, prepare=recorded),
     "history: history, a later page": history_behind,
-    "history: trim_history": on_history("trim", 1, 3600.0, prepare=recorded),
-    "history: trim_history, nothing": on_history("trim", 3, 3600.0, prepare=recorded),
+    "history: trim_history": on("history.trim", 1, 3600.0, prepare=recorded),
+    "history: trim_history, nothing": on("history.trim", 3, 3600.0, prepare=recorded),
     "facts: now": on_store("now"),
     "facts: get": on_store("get", "there"),
     "facts: get_many": on_store("get_many", ["there", "none"]),

@@ -71,7 +71,7 @@ def test_two_who_put_into_one_lane_do_not_wait_for_each_other(backend, queue):
 
     together(first, second, last=connections.close_all)
     assert queue.claim(2) == []
-    assert queue.lane("a").waiting == 1
+    assert queue.lanes.get("a").waiting == 1
 
 
 def test_what_a_transaction_put_or_settled_is_as_it_was_when_it_is_rolled_back(queue):
@@ -85,7 +85,7 @@ def test_what_a_transaction_put_or_settled_is_as_it_was_when_it_is_rolled_back(q
     with transaction.atomic(using=queue.database):
         assert queue.complete(claimed) == claimed
         transaction.set_rollback(True, using=queue.database)
-    assert (queue.claim(1), queue.lane("a").in_flight) == ([], 1)
+    assert (queue.claim(1), queue.lanes.get("a").in_flight) == ([], 1)
     queue.complete(claimed)
     assert names(queue.claim(2)) == ["2"]
 
@@ -183,8 +183,8 @@ def test_a_lane_whose_outer_lane_is_forgotten_is_looked_at_and_does_not_lock_out
 def test_of_two_gates_that_were_put_one_after_the_other_the_last_holds(queue):
     fill(queue, "a", "1", gate=SHARED)
     fill(queue, "a", "2", gate=ELSEWHERE)
-    assert queue.lane("a").gate == ELSEWHERE
-    assert [record.name for record in queue.lanes()] == ["a", "others"]
+    assert queue.lanes.get("a").gate == ELSEWHERE
+    assert [record.name for record in queue.lanes.page()] == ["a", "others"]
 
 
 def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypatch):
@@ -196,12 +196,12 @@ def test_a_gate_that_others_took_in_meanwhile_does_not_come_back(queue, monkeypa
         monkeypatch.setattr(lanes, "take_tickets", read)
         other = as_another_process(queue)
         fill(other, "a", "2", gate=TWO)
-        assert other.lane("a").gate == TWO
+        assert other.lanes.get("a").gate == TWO
         return tickets
 
     monkeypatch.setattr(lanes, "take_tickets", read_and_be_late)
     assert names(queue.claim(2)) == ["1", "2"]
-    assert queue.lane("a").gate == TWO
+    assert queue.lanes.get("a").gate == TWO
 
 
 def test_a_gate_whose_outer_lane_is_not_there_is_taken_in_by_the_next_claim(queue, monkeypatch):
@@ -219,7 +219,7 @@ def test_a_gate_whose_outer_lane_is_not_there_is_taken_in_by_the_next_claim(queu
     monkeypatch.setattr(lanes, "take_tickets", read_and_lose_the_last)
     queue.claim(1)
     assert QueueTicket.objects.using(queue.database).filter(queue=queue.name).count() == 1
-    assert queue.lane("a").gate == SHARED
+    assert queue.lanes.get("a").gate == SHARED
 
 
 def test_a_lane_that_was_not_read_to_its_end_goes_on(queue, monkeypatch):
@@ -277,7 +277,7 @@ def test_a_turn_in_which_nothing_left_spends_nothing(backend, queue):
 
 def test_a_queue_that_was_emptied_has_no_open_lanes(queue):
     queue.put([entry(lane=f"{kind} {number}", gate=GATES[kind]) for kind in GATES for number in range(3)])
-    assert len(queue.lanes()) == 13
+    assert len(queue.lanes.page()) == 13
     queue.flush()
-    assert queue.lanes() == []
+    assert queue.lanes.page() == []
     assert rows_left(queue) == [0, 0, 0]

@@ -185,7 +185,7 @@ def test_nobody_waits_for_a_transaction_that_has_put(queue, count, monkeypatch):
         assert queue.requeue(dead[:1]) == queue.reprioritise(dead[:1], 3) == 1
         assert queue.failed.remove(dead) == len(dead) - 1
         queue.failed.trim(most=0)
-        return len(queue.lanes()) > 0
+        return len(queue.lanes.page()) > 0
 
     with transaction.atomic(queue.database):
         queue.put([entry(lane="0", gate=gate), entry(lane="mine", gate=gate), entry(), entry(delay=60)])
@@ -466,7 +466,7 @@ def _full(plan):
 def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
     crowd(queue)
     other = DatabaseQueue(queue.name + "2", queue.database)
-    assert other.lane("") is None  # its lanes are in their places now
+    assert other.lanes.get("") is None  # its lanes are in their places now
     leases, more = queue.claim(3), queue.claim(20)
     queue.put([entry(delay=0.001)])
     until_now_is(queue, queue.now() + 0.001)
@@ -483,8 +483,8 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "exchange": lambda: queue.exchange(more[1:], 5),
         "find": lambda: queue.find("none"),
         "peek": lambda: queue.peek("ready", 10, after=queue.peek("delayed", 10)[-1].cursor),
-        "peek into a lane": lambda: other.peek_lane("lane 7", 10, after=other.peek_lane("lane 7", 1)[-1].cursor),
-        "lanes": lambda: (other.lanes(200), other.lane("lane 7")),
+        "peek into a lane": lambda: other.lanes.peek("lane 7", 10, after=other.lanes.peek("lane 7", 1)[-1].cursor),
+        "lanes": lambda: (other.lanes.page(200), other.lanes.get("lane 7")),
         "page of what failed": lambda: queue.failed.peek("ready", 10, after=queue.failed.peek("ready", 1)[-1].cursor),
         "remove": lambda: queue.remove([leases[0].entry.id]),
         "requeue": lambda: queue.requeue([leases[1].entry.id]),
@@ -599,7 +599,7 @@ def test_counting_what_waits_in_a_lane_stops_at_a_cap(queue, monkeypatch):
         monkeypatch.setattr(f"djqueue.backends.database.{module}.LANE_CAP", 3)
     gate = Gate(ordered=True).written()
     queue.put([entry(lane=lane, gate=gate) for lane in [*["long"] * 5, *["short"] * 2]])
-    assert [(one.name, one.waiting, one.capped) for one in queue.lanes()] == [("long", 3, 3), ("short", 2, None)]
+    assert [(one.name, one.waiting, one.capped) for one in queue.lanes.page()] == [("long", 3, 3), ("short", 2, None)]
 
 
 def test_reading_counts_stops_at_the_cap(queue, monkeypatch):

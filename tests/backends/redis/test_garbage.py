@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import ResponseError
 
 from djqueue import queues
-from djqueue.backends.base import Entry, Fact, OnceGuard, RateLimit, UniqueGuard
+from djqueue.backends.base import Entry, Fact, OnceGuard, RateLimit, UniqueGuard, walk
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import RedisKeyOfWrongType
 from djqueue.backends.redis.queue import RedisBlockingQueue
@@ -87,7 +87,7 @@ def test_what_has_lost_half_of_itself_is_told_and_put_aside(queue, redis_client,
     found = drain(queue) + drain(queue)
     assert found == [entry.id for entry in entries if entry is not entries[2]]
     assert [one.entry.id for one in queue.failed.peek("ready")] == [entries[2].id]
-    assert (queue.stats().leased, len(queue), queue.lane("a")) == (0, 0, None)
+    assert (queue.stats().leased, len(queue), queue.lanes.get("a")) == (0, 0, None)
     assert queue.find(entries[2].id) is None
     assert part == "env" or "had no body" in caplog.text
 
@@ -272,7 +272,7 @@ class Calls:
         self.settle(queue.fail, self.failed, [Fact("result:y", b"value", 60)], self.record)
         self.settle(queue.release, [])
         self.ask(queue.touch, self.held)
-        for verb in (queue.reap, queue.sweep, queue.failed.sweep, queue.stats, queue.lanes, queue.history):
+        for verb in (queue.reap, queue.sweep, queue.failed.sweep, queue.stats, queue.lanes.page, queue.history.page):
             self.ask(verb)
         self.ask(queue.wait_for_work, 0.01)
         self.ask(queue.store.trim_results, 10)
@@ -378,7 +378,7 @@ def test_what_is_due_at_no_moment_of_any_clock_can_be_looked_at(queue, redis_cli
     key = f"{TAG}{'leases' if state == 'leased' else state}"
     [member] = [name for name in redis_client.zrange(key, 0, -1) if name.endswith(entries[1].id.encode())]
     redis_client.zadd(key, {member: score})
-    seen = {record.entry.id for record in queue.walk(state)}
+    seen = {record.entry.id for record in walk(queue, state)}
     assert seen >= {entries[0].id, entries[2].id}
     assert (entries[1].id in seen) is (score != "-inf" or state == "leased")
     assert queue.find(entries[1].id).entry.id == entries[1].id
@@ -421,7 +421,7 @@ def test_what_stood_in_a_line_that_was_written_over_goes_back_to_it(make, redis_
     until_now_is(queue, held[1].until)
     redis_client.set(TAG + part, "x")
     with pytest.raises(RedisKeyOfWrongType) as told:
-        for verb in (lambda: queue.claim(1, lease=0.001), queue.reap, queue.lanes, queue.sweep):
+        for verb in (lambda: queue.claim(1, lease=0.001), queue.reap, queue.lanes.page, queue.sweep):
             verb()
     move_aside(redis_client, told.value)
     found = set()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from djqueue.backends.base import Entry
+from djqueue.backends.base import Entry, walk
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.exceptions import QueueFull
@@ -28,14 +28,14 @@ def test_when_all_is_done_no_key_of_a_lane_is_left(make, redis_client):
         one for n in range(30) for one in of_lane(f"{n}", 4, ordered=True, max_run=3, parent="o", parent_gate=outer)
     ]
     queue.put([*entries, *work(10)])
-    queue.pause_lane("empty", "by hand")
+    queue.lanes.pause("empty", "by hand")
     queue.fail(queue.claim())
     done = 0
     while done < len(entries) + 9:
         queue.reap()
         done += len(queue.complete(queue.claim(7)))
-    assert [one.name for one in queue.lanes()] in (["empty"], ["empty", "o"])
-    queue.resume_lane("empty")
+    assert [one.name for one in queue.lanes.page()] in (["empty"], ["empty", "o"])
+    queue.lanes.resume("empty")
     queue.failed.flush()
     eventually(lambda: not queue.claim() and left(redis_client) == {"meta"})
 
@@ -85,8 +85,8 @@ def test_on_a_full_server_lanes_go_on(private_server):
     first, second, third, *_ = queue.claim(5)
     assert len(queue.complete([first])) == len(queue.fail([second])) == 1
     assert len(queue.release([replace(third, entry=replace(third.entry, hold=HOLD_PAUSE))])) == 1
-    queue.pause_lane("0", "by hand")
-    assert queue.resume_lane("0")
+    queue.lanes.pause("0", "by hand")
+    assert queue.lanes.resume("0")
     assert queue.reprioritise([one.entry.id for one in queue.peek("ready", 3)], 9) == 3
     assert queue.requeue([second.entry.id]) == 1
     assert queue.claim(5)
@@ -100,7 +100,7 @@ def test_on_a_full_server_a_lane_opens_by_itself_though_its_outer_lane_was_forgo
     gate = {"windows": (Window(1, 0.2),), "parent": "o", "parent_gate": Gate(concurrency=5)}
     queue.put(of_lane("a", 2, **gate))
     queue.complete(queue.claim(5))
-    assert [one.name for one in queue.lanes()] == ["a"]
+    assert [one.name for one in queue.lanes.page()] == ["a"]
     queue._link.client.config_set("maxmemory", 1)
     assert len(eventually(lambda: queue.claim(5))) == 1
     queue._link.client.config_set("maxmemory", 0)
@@ -145,7 +145,7 @@ def test_with_lifo_of_equals_the_last_leaves_first(make, make_queue):
     queue.put(entries)
     queue.put([Entry(b"", name, lane="l", gate=Gate(ordered=True).written()) for name in "xy"])
     assert [one.entry.id for one in queue.peek("ready")] == [*"cbdaexy"]
-    pages = list(queue.walk("ready"))
+    pages = list(walk(queue, "ready"))
     assert queue.peek("ready", 2, pages[0].cursor)[0].entry.id == "b"
     first = queue.claim(2)
     assert [one.entry.id for one in first] == ["c", "b"]

@@ -152,7 +152,7 @@ def busy_lane(scene: Scene):
 def paused_lane(scene: Scene):
     scene.serve()
     scene.about(commands.transfer.enqueue("ann").id)
-    scene.queue.pause_lane(f"{commands.transfer.name}:ann", "out of paper")
+    scene.queue.lanes.pause(f"{commands.transfer.name}:ann", "out of paper")
 
 
 def throttled_queue(scene: Scene):
@@ -310,7 +310,7 @@ def one_of_three_stores_down(scene: Scene):
     scene.serve()
     scene.about(commands.note.enqueue().id)
     commands.transfer.enqueue("ann")
-    scene.queue.pause_lane(f"{commands.transfer.name}:ann", "out of paper")
+    scene.queue.lanes.pause(f"{commands.transfer.name}:ann", "out of paper")
     operations.pause("queue", "local", why="inventory", by="ann")
 
 
