@@ -132,7 +132,7 @@ class Invoker:
         An exception of the command is raised here, after the message was settled: it is back in the queue to be tried
         again, or in the failed queue.
         """
-        held = self.queue.first_of(self.queue.reserve(1, self.queue.lease))
+        held = next(iter(self.queue.reserve(1, self.queue.lease)), None)
         if held is None:
             return None
         verdict = serve(self.queue, held)

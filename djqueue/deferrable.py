@@ -113,7 +113,7 @@ class Deferrable:
         ``current_message().touch()``. An exception of it is judged and settled, and not raised here.
         """
         queue = queues[self.queue_name]
-        held = queue.first_of(queue.reserve(1, lease or queue.lease, wait=wait))
+        held = next(iter(queue.reserve(1, lease or queue.lease, wait=wait)), None)
         if held is None:
             signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
         else:

@@ -236,7 +236,7 @@ class Result(Generic[R_co]):
         attempts = attempts_of(queue, entry, entry.attempts)
         keep = seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL")
         fact = fact_of_cancelled(queue, entry, attempts, keep) if "facts" in queue.features else None
-        return queue.cancel(self.id, fact, record_of_cancelled(queue, entry, attempts))
+        return queue.remove([self.id], [fact], [record_of_cancelled(queue, entry, attempts)]) == 1
 
     def _not_cancelled(self) -> Cancelled:
         if self._record() is not None:

@@ -9,11 +9,15 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
 
 import djqueue
+from djqueue.backends.base import BaseQueue
+from djqueue.backends.items import ItemVerbs
+from djqueue.backends.verbs import ConsumerVerbs, FourVerbs, OperatorVerbs
 
 PACKAGE = Path(djqueue.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
@@ -144,6 +148,15 @@ def test_long_modules_are_one_thing():
     for path in FILES:
         if (lines := len(path.read_text().splitlines())) > LONG:
             warnings.warn(f"{path.relative_to(PACKAGE)} has {lines} lines: is it one thing?", stacklevel=1)
+
+
+def test_a_queue_has_few_verbs():
+    """Of a consumer, of operators and for items together, with the four that all others stand on."""
+    parts = FourVerbs, ConsumerVerbs, OperatorVerbs, ItemVerbs
+    verbs = [name for part in parts for name, value in vars(part).items() if isfunction(value) and name[0] != "_"]
+    found = {name for one in BaseQueue.__mro__ for name, value in vars(one).items() if isfunction(value)}
+    assert sorted(verbs) == sorted(name for name in found if name[0] != "_")
+    assert len(verbs) <= 40
 
 
 def test_no_function_is_longer_than_40_lines():

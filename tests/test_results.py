@@ -753,14 +753,14 @@ class TestCancel:
     def test_what_goes_back_while_it_is_cancelled_is_gone(self, queue, monkeypatch):
         """A worker hands it back between the two looks."""
         handle = echo(1)
-        lease, cancel = claim_one(queue), queue.cancel
+        lease, remove = claim_one(queue), queue.remove
 
-        def cancel_late(*args):
-            cancelled = cancel(*args)
+        def remove_late(*args):
+            removed = remove(*args)
             settle(queue, [(lease, Verdict(Outcome.RETURNED))])
-            return cancelled
+            return removed
 
-        monkeypatch.setattr(queue, "cancel", cancel_late)
+        monkeypatch.setattr(queue, "remove", remove_late)
         assert handle.cancel() is Cancelled.WAITING
         assert (handle.status, queue.claim(1)) == ("cancelled", [])
 

@@ -394,7 +394,8 @@ class Sleeper(MemoryQueue):
         super().__init__(*args)
         self.waits = []
 
-    def wait_for_work(self, seconds, beside=()):
+    def wait_for_work(self, seconds, beside=(), due=inf):
+        seconds = min(seconds, due)
         self.waits.append(round(seconds, 6))
         self.clock.now += seconds
         return False
@@ -402,7 +403,7 @@ class Sleeper(MemoryQueue):
 
 def test_pop_sleeps_until_the_next_may_leave_and_looks_for_a_change_each_second(throttled, clock, monkeypatch):
     queue = throttled(3, queue=Sleeper("sleeper"), limit=1, window=10)
-    monkeypatch.setattr("djqueue.backends.verbs.time.monotonic", clock)
+    monkeypatch.setattr("djqueue.backends.items.time.monotonic", clock)
     assert [queue.pop(timeout=60) for _ in range(3)] == [0, 1, 2]
     assert queue.queue.waits == [1] * 20
     assert (queue.pop(timeout=5), queue.refusal) == (None, Refusal("limited", 5.0))
@@ -810,7 +811,7 @@ def test_the_example_script_dawdles_with_a_limit_of_one_too():
 
 
 def test_what_a_dead_loop_held_comes_first_when_the_throttle_opens(throttled, clock, monkeypatch):
-    monkeypatch.setattr("djqueue.backends.verbs.REAP_EVERY", 0.0)
+    monkeypatch.setattr("djqueue.backends.items.REAP_EVERY", 0.0)
     queue = throttled(300, limit=1, window=10)
     queue.push("lost", priority=10)
     assert queue.take(lease=1)[1] == "lost"

@@ -24,7 +24,7 @@ from djqueue.backends.history import BaseHistory, HistoryRow
 from djqueue.backends.items import ItemVerbs
 from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.stores import BaseStore, NoStore, RateLimit
-from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, Unanswered, walk
+from djqueue.backends.verbs import FAILED_SUFFIX, FEATURES, ConsumerVerbs, OperatorVerbs, Unanswered, walk
 from djqueue.exceptions import InvalidMessage, NotSupported
 from djqueue.hints import answering
 from djqueue.messages.envelope import new_id
@@ -61,8 +61,12 @@ __all__ = [
 ]
 
 
+class QueueVerbs(ItemVerbs, ConsumerVerbs, OperatorVerbs):
+    """All that is called of a queue: by a consumer, by operators, and for items."""
+
+
 @answering("queue")
-class BaseQueue(ItemVerbs):
+class BaseQueue(QueueVerbs):
     """A queue in four verbs; all other verbs use these. Messages are delivered at most once.
 
     A third party writes ``__init__(name, connection)``, ``write``, ``read``, ``flush`` and ``__len__``, and the queue
@@ -109,7 +113,7 @@ class LeasedQueue(BaseQueue):
 
         What is no text, as the message of a command, is put aside as ``take`` does it, and InvalidMessage is raised.
         """
-        lease = self.first_of(self.reserve(1))
+        lease = next(iter(self.reserve(1)), None)
         if lease is None:
             return None
         try:

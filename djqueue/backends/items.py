@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 from djqueue import conf
-from djqueue.backends.entries import DELAYED, LEASED, PAGE, READY, Entry, Lease, log_extra, untried
+from djqueue.backends.entries import DELAYED, LEASED, PAGE, READY, Claimed, Entry, Lease, Refusal, log_extra, untried
 from djqueue.backends.guards import DedupMark, UniqueGuard
-from djqueue.backends.verbs import QueueVerbs
+from djqueue.backends.verbs import ConsumerVerbs, OperatorVerbs
 from djqueue.exceptions import InvalidMessage, QueueError
 from djqueue.messages.envelope import new_id, pack_item, unpack_item
 from djqueue.messages.failures import with_error
@@ -22,14 +22,18 @@ from djqueue.utils import priority as checked_priority
 
 logger = logging.getLogger(__name__)
 
+REAP_EVERY = 1.0
+"""Seconds, at least, between two calls of ``reap`` by :meth:`ItemVerbs.reserve`."""
+REAP_BATCH = 100
+NOTICE = 1.0  # seconds between two looks of a thread that waits for a throttle, as its limit may change
 MARK = "item:"
 """Prefix of the deduplication key of a unique item; the key is also the command of its entry."""
 TRIES = 100
 """How often an equal item may come or go between two looks at it, before that is an error."""
 
 
-class ItemVerbs(QueueVerbs):
-    """A queue of items, over the verbs of the contract. Items are signed, as messages are."""
+class ItemVerbs(ConsumerVerbs, OperatorVerbs):
+    """A queue of items, for scripts and loops of one's own. Items are signed, as messages are."""
 
     def push(self, item: object, priority: int = 0, delay: float | timedelta = 0.0, unique: bool = False) -> str:
         """Put one item that the serializer can carry, due after ``delay``; returns its id.
@@ -156,6 +160,68 @@ class ItemVerbs(QueueVerbs):
             raise
         return taken
 
+    def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
+        """Claim up to ``limit`` entries; while there is nothing, wait_for_work and claim again for ``wait`` seconds.
+
+        It reaps before it claims, at most once a second, so that custom loops take over from processes that died:
+        also with a backlog, and while a throttle refuses. Then it retries once a second, as the limit may change.
+        """
+        deadline = time.monotonic() + wait
+        while True:
+            claimed = self._begin_lost(self._cut(self._claim_or_take_over(limit, lease, owner), limit))
+            left = deadline - time.monotonic()
+            if claimed or left <= 0:
+                self._told.refusal = claimed.refusal
+                return claimed
+            if claimed.reason:
+                self.wait_for_work(NOTICE, due=min(left, claimed.retry_after))
+            elif claimed.retry_after:
+                until_expiry = max(0.0, self._may_expire - time.monotonic())
+                self.wait_for_work(self.poll, due=min(left, claimed.retry_after, until_expiry))
+
+    def _cut(self, claimed: Claimed, limit: int) -> Claimed:
+        """The first of what was claimed; what left its lane with them goes back."""
+        if rest := claimed[limit:]:
+            self.release([untried(lease) for lease in rest])
+            del claimed[limit:]
+        return claimed
+
+    def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
+        """Reap if that is due and claim; if nothing is there, and the last time something was, reap once more."""
+        now = time.monotonic()
+        if is_due := now >= self._reap_at:
+            self._reap(now)
+        claimed = self.claim(limit, lease, owner)
+        if claimed or claimed.reason or not claimed.retry_after:
+            return claimed
+        was_found, self._empty_until = now >= self._empty_until, max(self._empty_until, now + REAP_EVERY)
+        if was_found and not is_due:
+            self._reap(now)
+            claimed = self.claim(limit, lease, owner)
+        return claimed
+
+    def _reap(self, now: float) -> None:
+        self._reap_at = self._may_expire = now + REAP_EVERY  # first: of several threads one does it
+        reaped = self.reap(REAP_BATCH)
+        if reaped.count >= REAP_BATCH:
+            self._reap_at = now  # more may have run out
+        self._may_expire = max(self._reap_at, time.monotonic() + reaped.next)
+        if reaped.count:
+            text = "%s: %d leases ran out; their holders died or lost touch"
+            log_safely(logger, logging.WARNING, text, self.alias, reaped.count)
+
+    def _begin_lost(self, claimed: Claimed) -> Claimed:
+        """Begin what was lost before: the caller of ``reserve`` runs it now."""
+        if late := [lease for lease in claimed if lease.entry.lost and not lease.begun]:
+            begun = {lease.entry.id: lease for lease in self.begin(late)}
+            claimed[:] = [begun.get(lease.entry.id, lease) for lease in claimed]
+        return claimed
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why the latest ``pop``, ``take`` or ``reserve`` of this thread had nothing; None if it had something."""
+        return self._told.refusal
+
     def _item_of(self, held: Lease) -> object:
         accept, max_size = conf.get("QUEUE_ACCEPT"), conf.get("QUEUE_MAX_MESSAGE_SIZE")
         entry, queue = held.entry, self.base_name
@@ -163,7 +229,7 @@ class ItemVerbs(QueueVerbs):
 
     def _held(self, limit: int, lease: float, deadline: float) -> list[Lease]:
         """Leases of items that were not lost too often; items that were go to the failed queue."""
-        while claimed := self._first(limit, self.reserve(limit, lease, wait=max(0.0, deadline - time.monotonic()))):
+        while claimed := self.reserve(limit, lease, wait=max(0.0, deadline - time.monotonic())):
             if good := [held for held in claimed if not self._is_lost(held)]:
                 return good
         return []
@@ -186,15 +252,6 @@ class ItemVerbs(QueueVerbs):
             return
         errors = with_error(entry.errors, at=held.claimed, attempt=entry.attempts, reason=reason)
         self.fail([replace(held, entry=replace(entry, errors=errors))])
-
-    def first_of(self, claimed: Sequence[Lease]) -> Lease | None:
-        """The first of what was claimed; what left its lane with it goes back."""
-        return next(iter(self._first(1, claimed)), None)
-
-    def _first(self, limit: int, claimed: Sequence[Lease]) -> Sequence[Lease]:
-        if rest := claimed[limit:]:
-            self.release([untried(lease) for lease in rest])
-        return claimed[:limit]
 
     def clear(self) -> None:
         """Flush, and forget the marks of unique items that waited; a throttled queue forgets what was spent, too."""

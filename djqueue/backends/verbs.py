@@ -1,11 +1,11 @@
-"""The verbs of a queue: what a consumer and operators call, with defaults over four verbs that read and write text."""
+"""The verbs of a queue that a consumer and operators call, with defaults over four verbs that read and write text."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
@@ -50,10 +50,6 @@ FEATURES = frozenset(
     "durable lease fence begin idempotent transaction priority order lanes shards inspect count facts history".split()
 )
 """What backends can do; docs/reference/backends.rst explains each."""
-REAP_EVERY = 1.0
-"""Seconds, at least, between two calls of ``reap`` by :meth:`QueueVerbs.reserve`."""
-REAP_BATCH = 100
-NOTICE = 1.0  # seconds between two looks of a thread that waits for a throttle, as its limit may change
 
 
 class _Told(threading.local):
@@ -62,8 +58,8 @@ class _Told(threading.local):
     refusal: Refusal | None = None
 
 
-class QueueVerbs:
-    """A queue in four verbs; all other verbs use these. Messages are delivered at most once."""
+class FourVerbs:
+    """A queue in four verbs, which all others use by default; what it is called, what it can do and where it lives."""
 
     features: frozenset[str] = frozenset({"order", "count", "facts"})
     """What this backend can do, of :data:`FEATURES`. Commands that need another feature are refused."""
@@ -107,15 +103,6 @@ class QueueVerbs:
         queue._told, queue._reap_at, queue._may_expire, queue._empty_until = _Told(), -inf, -inf, -inf
         return queue
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "exchange" not in vars(cls) and not vars(cls).keys().isdisjoint({"claim", "complete"}):
-            cls.exchange = QueueVerbs.exchange  # type: ignore[method-assign]  # which calls what this class overrides
-        if "put" in vars(cls) and "put_new" not in vars(cls):
-            cls.put_new = QueueVerbs.put_new  # type: ignore[method-assign]
-        if "remove" in vars(cls) and "cancel" not in vars(cls):
-            cls.cancel = QueueVerbs.cancel  # type: ignore[method-assign]
-
     def __init__(self, name: str, connection: object = None, **options):
         self.name, self.connection = name, connection
 
@@ -151,7 +138,78 @@ class QueueVerbs:
     def __bool__(self) -> bool:
         return True  # an empty queue is still a queue
 
-    # ---- what the consumer calls: working defaults over the four
+    # ---- time and place
+
+    def now(self) -> float:
+        """The store's clock, epoch seconds. Raises whatever the client raises if the store is out of reach."""
+        return time.time()
+
+    @property
+    def connection_key(self) -> Hashable:
+        """Queues of one key share a connection, and one thread of a consumer claims from all of them."""
+        return (type(self), self.connection if isinstance(self.connection, str) else id(self.connection))
+
+    @property
+    def server(self) -> Hashable:
+        """Queues of one server fail together: one thread of a consumer settles for all, and so on."""
+        return self.connection_key
+
+    def describe(self) -> str:
+        """Where this queue lives, for people; never a password."""
+        return type(self).__name__
+
+    # ---- names
+
+    @property
+    def unthrottled(self) -> FourVerbs:
+        """The queue of the backend itself: this one, or the queue within a ThrottledQueue."""
+        return self
+
+    @property
+    def base_name(self) -> str:
+        """The name that signatures bind to: for a failed queue, the name of the queue it belongs to."""
+        return self.name.removesuffix(FAILED_SUFFIX)
+
+    @cached_property
+    def own_rate_limit(self) -> str:
+        """The name of the rate limit that a throttle of this queue alone has."""
+        return f"queue:{self.name}"
+
+    @cached_property
+    def failed(self) -> Self | None:
+        """The failed queue, a queue of the same kind; it has none itself."""
+        if self.name.endswith(FAILED_SUFFIX):
+            return None
+        return type(self)(self.name + FAILED_SUFFIX, self.connection, **self._given)
+
+    @cached_property
+    def lanes(self) -> BaseLanes:
+        """Its lanes, for operators; most backends have none."""
+        return BaseLanes(self._cannot)
+
+    def _sibling(self, backend: type[FourVerbs], name: str, **options: object) -> Self:
+        """A queue of another name, made by the ``__init__`` of ``backend``: a subclass's ``__init__`` may differ."""
+        other = copy(self)
+        other._told, other._reap_at, other._may_expire, other._empty_until = _Told(), -inf, -inf, -inf
+        for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
+            delattr(other, attribute)
+        backend.__init__(other, name, self.connection, **options)
+        return other
+
+    def _cannot(self, verb: str) -> NotSupported:
+        own = type(self).__name__
+        return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
+
+
+class ConsumerVerbs(FourVerbs):
+    """What a consumer calls, with working defaults over the four verbs. Messages are delivered at most once."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "exchange" not in vars(cls) and not vars(cls).keys().isdisjoint({"claim", "complete"}):
+            cls.exchange = ConsumerVerbs.exchange  # type: ignore[method-assign]  # which calls what this class overrides
+        if "put" in vars(cls) and "put_new" not in vars(cls):
+            cls.put_new = ConsumerVerbs.put_new  # type: ignore[method-assign]
 
     def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         """Accept entries in their order; returns for each whether it was accepted.
@@ -301,61 +359,6 @@ class QueueVerbs:
             self.release([untried(lease) for lease in surplus])
         return Claimed(claimed[:spent], grant.retry_after, grant.reason)
 
-    def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
-        """Claim; while there is nothing, wait_for_work and claim again until ``wait`` seconds are over.
-
-        It reaps before it claims, at most once a second, so that custom loops take over from processes that died:
-        also with a backlog, and while a throttle refuses. Then it retries once a second, as the limit may change.
-        """
-        deadline = time.monotonic() + wait
-        while True:
-            claimed = self._begin_lost(self._claim_or_take_over(limit, lease, owner))
-            left = deadline - time.monotonic()
-            if claimed or left <= 0:
-                self._told.refusal = claimed.refusal
-                return claimed
-            if claimed.reason:
-                self.wait_until(min(left, claimed.retry_after), NOTICE)
-            elif claimed.retry_after:
-                until_expiry = max(0.0, self._may_expire - time.monotonic())
-                self.wait_until(min(left, claimed.retry_after, until_expiry), self.poll)
-
-    def _claim_or_take_over(self, limit: int, lease: float, owner: str) -> Claimed:
-        """Reap if that is due and claim; if nothing is there, and the last time something was, reap once more."""
-        now = time.monotonic()
-        if is_due := now >= self._reap_at:
-            self._reap(now)
-        claimed = self.claim(limit, lease, owner)
-        if claimed or claimed.reason or not claimed.retry_after:
-            return claimed
-        was_found, self._empty_until = now >= self._empty_until, max(self._empty_until, now + REAP_EVERY)
-        if was_found and not is_due:
-            self._reap(now)
-            claimed = self.claim(limit, lease, owner)
-        return claimed
-
-    def _reap(self, now: float) -> None:
-        self._reap_at = self._may_expire = now + REAP_EVERY  # first: of several threads one does it
-        reaped = self.reap(REAP_BATCH)
-        if reaped.count >= REAP_BATCH:
-            self._reap_at = now  # more may have run out
-        self._may_expire = max(self._reap_at, time.monotonic() + reaped.next)
-        if reaped.count:
-            text = "%s: %d leases ran out; their holders died or lost touch"
-            log_safely(logger, logging.WARNING, text, self.alias, reaped.count)
-
-    def _begin_lost(self, claimed: Claimed) -> Claimed:
-        """Begin what was lost before: the caller of ``reserve`` runs it now."""
-        if late := [lease for lease in claimed if lease.entry.lost and not lease.begun]:
-            begun = {lease.entry.id: lease for lease in self.begin(late)}
-            claimed[:] = [begun.get(lease.entry.id, lease) for lease in claimed]
-        return claimed
-
-    @property
-    def refusal(self) -> Refusal | None:
-        """Why the latest ``pop``, ``take`` or ``reserve`` of this thread had nothing; None if it had something."""
-        return self._told.refusal
-
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         """Note that entries begin to run: from now on the attempt is lost if the lease runs out.
 
@@ -433,10 +436,6 @@ class QueueVerbs:
             log_safely(logger, logging.ERROR, text, len(kept), exc_info=error, extra=extra)
         return ours
 
-    def requeue(self, ids: Iterable[str]) -> int:
-        """Move entries from the failed queue back as if they were new, in one atomic step; how many."""
-        raise self._cannot("requeue")
-
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         """Make up to ``limit`` expired leases claimable again; attempts that had begun are counted as lost.
 
@@ -453,56 +452,23 @@ class QueueVerbs:
         """
         return 0
 
-    @property
-    def vacuums(self) -> bool:
-        """Whether :meth:`vacuum` may do anything."""
-        return False
+    def vacuum(self) -> float:
+        """Free what completed messages have left in the store, if it is much; seconds until it is to be called again.
 
-    def vacuum(self) -> bool:
-        """Free what completed messages have left in the store, if it is much; whether it was. Called every few seconds.
-
-        Only for a store that becomes slower by it, and does not free it soon enough by itself.
+        Only for a store that becomes slower by it, and does not free it soon enough by itself. All others say: never.
         """
-        return False
-
-    def stats(self) -> QueueStats:
-        """Counts; see :class:`QueueStats`."""
-        return QueueStats(ready=len(self), failed=None if self.failed is None else len(self.failed))
+        return inf
 
     # ---- time and connection
 
-    def now(self) -> float:
-        """The store's clock, epoch seconds. Raises whatever the client raises if the store is out of reach."""
-        return time.time()
-
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
         """Sleep for up to ``seconds``; True if woken because work may have come.
 
         A blocking backend wakes for this queue and queues ``beside`` it, which have the same :attr:`connection_key`.
+        ``due``: in how many seconds something may leave; it never ends later than that.
         """
-        time.sleep(seconds)
+        time.sleep(min(seconds, due))
         return False
-
-    def wait_until(self, due: float, pause: float, beside: Sequence[Self] = ()) -> bool:
-        """:meth:`wait_for_work` for ``pause`` seconds, or until something may leave in ``due`` seconds, if sooner.
-
-        It must end in time: override it where a wait may be late.
-        """
-        return self.wait_for_work(min(due, pause), beside)
-
-    @property
-    def connection_key(self) -> Hashable:
-        """Queues of one key share a connection, and one thread of a consumer claims from all of them."""
-        return (type(self), self.connection if isinstance(self.connection, str) else id(self.connection))
-
-    @property
-    def server(self) -> Hashable:
-        """Queues of one server fail together: one thread of a consumer settles for all, and so on."""
-        return self.connection_key
-
-    def describe(self) -> str:
-        """Where this queue lives, for people; never a password."""
-        return type(self).__name__
 
     def check(self) -> list[CheckMessage]:
         """What is wrong with the server behind this queue, as Django check messages. Connects."""
@@ -515,45 +481,13 @@ class QueueVerbs:
     def close(self) -> None:
         """Give up the calling thread's connection, if it holds one."""
 
-    # ---- names
 
-    @property
-    def unthrottled(self) -> QueueVerbs:
-        """The queue of the backend itself: this one, or the queue within a ThrottledQueue."""
-        return self
+class OperatorVerbs(FourVerbs):
+    """What operators call, and producers that change what waits: see also ``history`` and ``lanes``."""
 
-    @property
-    def base_name(self) -> str:
-        """The name that signatures bind to: for a failed queue, the name of the queue it belongs to."""
-        return self.name.removesuffix(FAILED_SUFFIX)
-
-    @cached_property
-    def own_rate_limit(self) -> str:
-        """The name of the rate limit that a throttle of this queue alone has."""
-        return f"queue:{self.name}"
-
-    @cached_property
-    def failed(self) -> Self | None:
-        """The failed queue, a queue of the same kind; it has none itself."""
-        if self.name.endswith(FAILED_SUFFIX):
-            return None
-        return type(self)(self.name + FAILED_SUFFIX, self.connection, **self._given)
-
-    @cached_property
-    def lanes(self) -> BaseLanes:
-        """Its lanes, for operators; most backends have none."""
-        return BaseLanes(self._cannot)
-
-    def _sibling(self, backend: type[QueueVerbs], name: str, **options: object) -> Self:
-        """A queue of another name, made by the ``__init__`` of ``backend``: a subclass's ``__init__`` may differ."""
-        other = copy(self)
-        other._told, other._reap_at, other._may_expire, other._empty_until = _Told(), -inf, -inf, -inf
-        for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
-            delattr(other, attribute)
-        backend.__init__(other, name, self.connection, **options)
-        return other
-
-    # ---- for operators
+    def stats(self) -> QueueStats:
+        """Counts; see :class:`QueueStats`."""
+        return QueueStats(ready=len(self), failed=None if self.failed is None else len(self.failed))
 
     def find(self, id: str) -> Record | None:
         """The entry of that id, if it waits or is leased."""
@@ -566,25 +500,33 @@ class QueueVerbs:
         """
         return list(queues)
 
-    def remove(self, ids: Iterable[str]) -> int:
-        """Delete entries that wait (never leased ones); how many."""
+    def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
+        """Delete entries that wait (never leased ones); how many.
+
+        ``facts`` and ``history``, if given, are for the ids as those of :meth:`complete` are for leases: what tells of
+        the end of each that did wait. One atomic step for each id where the backend can.
+        """
         raise self._cannot("remove")
 
-    def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
-        """Delete an entry that waits (never a leased one), and keep fact and record of its end; whether it did wait.
-
-        One atomic step where the backend can; this default takes three.
-        """
-        is_gone = self.remove([id]) == 1
-        if is_gone and fact is not None:
-            self.store.put_many([fact])
-        if is_gone and record:
-            self.history.keep([id], [record])
-        return is_gone
+    def _with_ends(
+        self, gone: Collection[str], ids: Iterable[str], facts: Sequence[Fact | None], history: Sequence[bytes] = ()
+    ) -> int:
+        """Keep, in a step of its own, what tells of the end of those ids that are gone; how many are."""
+        told = dict(zip(ids, facts, strict=True)) if facts else {}
+        if kept := [fact for id, fact in told.items() if fact is not None and id in gone]:
+            self.store.put_many(kept)
+        records = dict(zip(ids, history, strict=True)) if history else {}
+        if ended := [id for id, record in records.items() if record and id in gone]:
+            self.history.keep(ended, [records[id] for id in ended])
+        return len(gone)
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         """Give an entry that waits another body if its body is still ``was``; True if so."""
         raise self._cannot("amend")
+
+    def requeue(self, ids: Iterable[str]) -> int:
+        """Move entries from the failed queue back as if they were new, in one atomic step; how many."""
+        raise self._cannot("requeue")
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Delete up to ``limit`` failed messages, the oldest first: the surplus over ``most``, or older than ``age`` s.
@@ -611,12 +553,8 @@ class QueueVerbs:
         """Let delayed entries be due now: they wait in their places, or enter their lanes; how many these were."""
         raise self._cannot("promote")
 
-    def _cannot(self, verb: str) -> NotSupported:
-        own = type(self).__name__
-        return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
 
-
-def walk(queue: QueueVerbs, state: str, most: float = inf) -> Iterator[Record]:
+def walk(queue: OperatorVerbs, state: str, most: float = inf) -> Iterator[Record]:
     """Up to ``most`` records of one state, read page by page."""
     after = None
     while most > 0 and (page := queue.peek(state, int(min(PAGE, most)), after)):

@@ -590,7 +590,7 @@ class Fetcher(Loop):
         while not (self.stopped or self._is_to_look.is_set()) and (left := until - time.monotonic()) > 0:
             self.move()
             if first.notifies:  # also when a lane opens
-                woken = first.wait_until(due - time.monotonic(), min(left, NAP_SLICE), beside)
+                woken = first.wait_for_work(min(left, NAP_SLICE), beside, due - time.monotonic())
             else:
                 woken = self._is_to_look.wait(min(left, NAP_SLICE))
             if woken:

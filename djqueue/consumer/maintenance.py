@@ -33,7 +33,6 @@ SPEAKING = 1.0  # seconds that other consumers need to reach a store that is bac
 PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
 SWEEP_EVERY = 15.0  # seconds, also before the first sweep: it is not urgent, and a start has other things to do
-VACUUM_EVERY = 2.0  # seconds
 SWEEP_BATCH = 2500
 LOOK = 0.5  # seconds between two looks for time limits that are over
 LASTS = 1.0  # seconds after which the log says that a message has started
@@ -110,7 +109,9 @@ class Reaper(Loop):
         """The moment of the next look at each queue (monotonic)."""
         self._by: dict[int, tuple[float, int]] = {}
         """The latest moment for it by the clock of the store; how many times in a row the look was later."""
-        self._pruned, self._swept, self._vacuumed = 0.0, time.monotonic(), time.monotonic()
+        self._pruned, self._swept = 0.0, time.monotonic()
+        self._vacuum_at: dict[int, float] = {}
+        """When each queue is to be vacuumed next (monotonic)."""
         self._ahead: dict[int, float] = {}
         """By how much the clock of a queue's store is ahead of ours, if it has one."""
         self._sampler = Sampler()
@@ -125,11 +126,8 @@ class Reaper(Loop):
         if now - self._swept > SWEEP_EVERY:
             self._swept = now
             duties += [self._sweep, self._sample]
-        if now - self._vacuumed > VACUUM_EVERY:
-            self._vacuumed = now
-            duties.append(self._vacuum)
         run_all([partial(duty, queue) for queue in self._queues for duty in duties], self._do)
-        return min(pause, VACUUM_EVERY if any(queue.vacuums for queue in self._queues) else SWEEP_EVERY)
+        return min(pause, SWEEP_EVERY, run_all(self._queues, self._vacuum))
 
     def _do(self, duty: Callable[[], None]) -> None:
         self.move()
@@ -182,8 +180,13 @@ class Reaper(Loop):
         while not self.stopped and queue.store.trim_results(count, PRUNE_BATCH) >= PRUNE_BATCH:
             self.move()
 
-    def _vacuum(self, queue: BaseQueue) -> None:
-        queue.vacuum()
+    def _vacuum(self, queue: BaseQueue) -> float:
+        self.move()
+        left = self._vacuum_at.get(id(queue), 0.0) - time.monotonic()
+        if left <= 0:
+            left = queue.vacuum()
+            self._vacuum_at[id(queue)] = time.monotonic() + left
+        return left
 
     def _trim_history(self, queue: BaseQueue) -> None:
         """Without QUEUE_HISTORY no record stays."""

@@ -98,7 +98,7 @@ class TestPace:
         """A sleep that may end late is to end in time then."""
         harness, waits = FetcherHarness(queue), []
         harness.fetcher._pace = Pace(60, 1, 60)
-        monkeypatch.setattr(queue, "wait_until", lambda due, pause, beside: waits.append((due, pause)) or True)
+        monkeypatch.setattr(queue, "wait_for_work", lambda pause, beside, due: waits.append((due, pause)) or True)
         work.using(delay=30).enqueue()
         harness.fetcher.tick()
         assert waits == [(pytest.approx(30, abs=10), 0.5)]

@@ -161,8 +161,8 @@ def test_an_action_that_cannot_be_recorded_is_done_all_the_same(queue, monkeypat
 
 @MEMORY
 def test_what_was_done_before_a_store_failed_is_recorded(queue, monkeypatch):
-    cancel, ids = queue.cancel, [charge().id for _ in range(3)]
-    monkeypatch.setattr(queue, "cancel", lambda id, *ends: 1 / 0 if id == ids[2] else cancel(id, *ends))
+    remove, ids = queue.remove, [charge().id for _ in range(3)]
+    monkeypatch.setattr(queue, "remove", lambda some, *ends: 1 / 0 if some == ids[2:] else remove(some, *ends))
     with pytest.raises(ZeroDivisionError):
         operations.cancel(queue, ids, by="ada")
     assert [(one.action, one.count, one.by) for one in operations.actions(limit=1)] == [("cancel", 2, "ada")]

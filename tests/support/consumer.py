@@ -136,15 +136,15 @@ def unreachable(*args, **kwargs):
 
 def fail_at_the_third_cancel(queue: BaseQueue, monkeypatch) -> None:
     """Have the store be away when a queue of this class is to cancel a third message."""
-    cancel, calls = type(queue).cancel, []
+    remove, calls = type(queue).remove, []
 
     def failing(self, *args):
         calls.append(args)
         if len(calls) == 3:
             raise ConnectionError("nobody there")
-        return cancel(self, *args)
+        return remove(self, *args)
 
-    monkeypatch.setattr(type(queue), "cancel", failing)
+    monkeypatch.setattr(type(queue), "remove", failing)
 
 
 def claim_one(queue: BaseQueue, lease: float = 60.0) -> Lease:

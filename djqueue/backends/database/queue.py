@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 from math import inf
 from types import NoneType
 from typing import Self
@@ -74,7 +74,7 @@ from djqueue.backends.database.sql.dialect import (
 )
 from djqueue.backends.database.sql.text import ALL, NONE
 from djqueue.backends.database.store import DatabaseStore, alias_of, put_guarded
-from djqueue.backends.database.vacuum import Vacuum
+from djqueue.backends.database.vacuum import VACUUM_EVERY, Vacuum
 from djqueue.backends.entries import (
     LEASED,
     READY,
@@ -367,13 +367,12 @@ class DatabaseQueue(LeasedQueue):
             self._claims.stir()
         return len(wrong) + len(gone)
 
-    @property
-    def vacuums(self) -> bool:
-        return connections[self.database].vendor == "postgresql"
-
-    def vacuum(self) -> bool:
+    def vacuum(self) -> float:
         """On PostgreSQL, if this process has claimed since the last call and the user of its connection may do it."""
-        return self._vacuum.run()
+        if connections[self.database].vendor != "postgresql":
+            return inf
+        self._vacuum.run()
+        return VACUUM_EVERY
 
     # ---- what a holder does
 
@@ -519,11 +518,11 @@ class DatabaseQueue(LeasedQueue):
 
         return is_psycopg3
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
         """On PostgreSQL it ends when another transaction notifies; within a transaction, and elsewhere, it sleeps."""
         if not self.notifies or joined(connections[self.database]):
-            return super().wait_for_work(seconds, beside)
-        queues = [self, *beside]
+            return super().wait_for_work(seconds, beside, due)
+        queues, seconds = [self, *beside], min(seconds, due)
         counts = dict(queue._subscription.count for queue in queues)
         return self._subscription.listener.wait(counts, seconds, lambda left: any(q._may_give(left) for q in queues))
 
@@ -557,15 +556,13 @@ class DatabaseQueue(LeasedQueue):
         found |= {keys[key] for key in self._db.run(self._db.sql.get_many, list(keys))}
         return [queue for queue in queues if queue.name in found or queue.store is not queue._facts]
 
-    def remove(self, ids: Iterable[str]) -> int:
+    def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
+        if facts or history:
+            return sum(map(self._end_waiting, ids, facts or repeat(None), history or repeat(b"")))
         return sum(self._noted(self._db.sql.remove, chunk) for chunk in chunks(ids))
 
-    def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
-        if not is_text(id):
-            return False
-        if self.failed is None or self.store is not self._facts:
-            return super().cancel(id, fact, record)
-        kept = [] if fact is None else [self._facts.row_of(fact)]
+    def _end_waiting(self, id: str, fact: Fact | None, record: bytes) -> int:
+        kept = [] if fact is None or self.store is not self._facts else [self._facts.row_of(fact)]
 
         def end(sql: Dialect, ids: Sequence[str]) -> int:
             count = sql.remove(ids)
@@ -575,9 +572,9 @@ class DatabaseQueue(LeasedQueue):
                 sql.keep_records([(0, id, record)])
             return count
 
-        is_gone = self._noted(end, [id]) == 1
-        self._history.kept(int(is_gone and bool(record)))
-        return is_gone
+        count = self._noted(end, [id]) if is_text(id) else 0
+        self._history.kept(int(count and bool(record)))
+        return self._with_ends([id] * count, [id], [] if kept else [fact])
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
         priority = checked_priority(priority)

@@ -13,6 +13,8 @@ from djqueue.backends.database.sql.dialect import joined
 
 LEAST = 100_000
 """Dead rows from which on to vacuum: a claim and a completion leave one each."""
+VACUUM_EVERY = 2.0
+"""Seconds between two checks of a consumer."""
 SHARE = 5
 """A vacuum reads the indexes of all messages, so at least a fifth as many rows must be dead as are not."""
 

@@ -228,12 +228,12 @@ class MemoryQueue(LeasedQueue):
     def now(self) -> float:
         return self.clock()
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
         bells, sleeper = [queue._bell for queue in (self, *beside)], threading.Event()
         for bell in bells:
             bell.wake(sleeper)
         try:
-            return sum(bell.hear() for bell in bells) > 0 or sleeper.wait(seconds)
+            return sum(bell.hear() for bell in bells) > 0 or sleeper.wait(min(seconds, due))
         finally:
             for bell in bells:
                 bell.leave(sleeper)
@@ -369,16 +369,12 @@ class MemoryQueue(LeasedQueue):
             self._promote(self.now())
             return self._record(self._items[id]) if id in self._items else None
 
-    def remove(self, ids: Iterable[str]) -> int:
+    def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
         with self._lock:
             waiting = self._waiting(ids)
             for item in waiting:
                 self._take_out(item)
-            return len(waiting)
-
-    def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
-        with self._lock:
-            return super().cancel(id, fact, record)
+            return self._with_ends({item.entry.id for item in waiting}, ids, facts, history)
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         with self._lock:

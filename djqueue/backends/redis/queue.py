@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import repeat
 from math import inf
 from typing import Any, Self
 
@@ -340,17 +341,17 @@ class RedisQueue(LeasedQueue):
         failed = ("HEXISTS", self._keys.part("failed_env"), protocol.text(id))
         return [waits, failed, ("EXISTS", self._keys.fact(f"{RESULTS}{id}")), waits]
 
-    def remove(self, ids: Iterable[str]) -> int:
+    def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
+        if facts or history:
+            return sum(map(self._end_waiting, ids, facts or repeat(None), history or repeat(b"")))
         return sum(self._run("remove", [*map(protocol.text, some)]) for some in protocol.slices(ids))
 
-    def cancel(self, id: str, fact: Fact | None = None, record: bytes = b"") -> bool:
+    def _end_waiting(self, id: str, fact: Fact | None, record: bytes) -> int:
         own = fact if self.store is self._own_store else None
         said = protocol.fact_args(own, len(self._script("cancel")[1]) + 1)
         keys = [] if own is None else [self._keys.fact(own.key)]
         is_gone = bool(self._run("cancel", (protocol.text(id), *_records([record]), *said), keys))
-        if is_gone and fact is not own and fact is not None:
-            self.store.put_many([fact])
-        return is_gone
+        return self._with_ends([id] if is_gone else [], [id], [fact] if fact is not own else [])
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
         return bool(self._run("amend", (protocol.text(id), was, data)))
@@ -528,16 +529,13 @@ class RedisBlockingQueue(RedisQueue):
     rings = 16
     notifies = True
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
-        """Wait for a bell. Bells are hints: a ring lost, or one too many, costs a look at the queue."""
-        return self._hear(seconds, beside)
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
+        """Wait for a bell. Bells are hints: a ring lost, or one too many, costs a look at the queue.
 
-    def wait_until(self, due: float, pause: float, beside: Sequence[Self] = ()) -> bool:
-        """To end in time costs a command more, so that is asked for only near the moment."""
-        return self._hear(min(due, pause), beside, promptly=due < pause + LATE)
-
-    def _hear(self, seconds: float, beside: Sequence[Self], promptly: bool = False) -> bool:
-        bells, end = [queue._keys.part("bell") for queue in (self, *beside)], time.monotonic() + seconds
+        To end in time costs a command more, so that is asked for only near the moment.
+        """
+        promptly = due < seconds + LATE
+        bells, end = [queue._keys.part("bell") for queue in (self, *beside)], time.monotonic() + min(seconds, due)
         longest = self._link.longest_block
         while (left := end - time.monotonic()) > 0:
             try:

@@ -18,7 +18,7 @@ from djqueue.backends.entries import Entry, Lease, due, pack, stamped, unpack, u
 from djqueue.backends.sqs import connection
 from djqueue.backends.sqs.connection import LONGEST_KEPT, Receipt, SqsLink, Told, clock
 from djqueue.backends.stores import BaseStore
-from djqueue.backends.verbs import QueueVerbs
+from djqueue.backends.verbs import ConsumerVerbs
 from djqueue.exceptions import MessageTooLarge, NotSupported, PartialEnqueueError, QueueError
 from djqueue.flow.gates import Gate
 from djqueue.utils import log_safely
@@ -73,7 +73,7 @@ class Received(NamedTuple):
 class Messages:
     """Over one link. Receipts note what is settled, so that a call that raised can be repeated."""
 
-    def __init__(self, queue: QueueVerbs, link: SqsLink, is_fifo: bool):
+    def __init__(self, queue: ConsumerVerbs, link: SqsLink, is_fifo: bool):
         self._queue, self._link, self._is_fifo = queue, link, is_fifo
         self._has_lanes = is_fifo and queue.name == queue.base_name
 

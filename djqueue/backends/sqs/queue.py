@@ -300,11 +300,12 @@ class SqsQueue(LeasedQueue):
 
     # ---- time and connection
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = ()) -> bool:
+    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
         """A long poll of at least a second. What it receives is kept for the next claim, which gets it at once.
 
         One poll looks at one queue, so nothing has the same feed, and there is nothing ``beside``.
         """
+        seconds = min(seconds, due)
         if seconds < FRESH and not self._kept:
             time.sleep(max(0.0, seconds))
         elif not self._kept:

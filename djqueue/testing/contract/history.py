@@ -135,12 +135,12 @@ class HistoryContract(Contract):
         waits, later = put(queue, "waits")["waits"], put(queue, "later", delay=60)["later"]
         told = records(queue, 3)
         fact = Fact("result:a", b"1", 60)
-        assert queue.cancel(waits.id, fact, told[0])
+        assert queue.remove([waits.id], [fact], told[:1]) == 1
         assert (queue.find(waits.id), queue.history.get(waits.id)) == (None, told[0])
         assert queue.store.get("result:a") == b"1"
-        assert queue.cancel(later.id)
-        assert not queue.cancel(held.entry.id, Fact("result:b", b"2", 60), told[1])
-        assert not queue.cancel(waits.id, fact._replace(value=b"3"), told[2])
+        assert queue.remove([later.id], [None], [b""]) == 1
+        assert queue.remove([held.entry.id], [Fact("result:b", b"2", 60)], told[1:2]) == 0
+        assert queue.remove([waits.id], [fact._replace(value=b"3")], told[2:]) == 0
         assert kept(queue) == {waits.id: told[0]}
         assert queue.store.get_many(["result:a", "result:b"]) == [b"1", None]
         assert (len(queue), queue.find(held.entry.id) is not None) == (0, True)

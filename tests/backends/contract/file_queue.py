@@ -141,9 +141,10 @@ class FileQueue(LeasedQueue):
         start = cursors.index(after) + 1 if after in cursors else 0
         return records[start : start + limit]
 
-    def remove(self, ids):
+    def remove(self, ids, facts=(), history=()):
         with self._locked():
-            return sum(self._delete(item) for item in self._waiting(ids))
+            gone = [item.entry.id for item in self._waiting(ids) if self._delete(item)]
+        return self._with_ends(gone, ids, facts)
 
     def amend(self, id, was, data):
         with self._locked():

@@ -232,8 +232,8 @@ def history_behind(one, two):
 
 def cancel(one, two):
     (waits,) = put(one, "a").values()
-    fact, (record,) = Fact("fact", b"value", 60.0), records(one, 1)
-    return lambda: two.cancel(waits.id, fact, record)
+    fact, told = Fact("fact", b"value", 60.0), records(one, 1)
+    return lambda: two.remove([waits.id], [fact], told)
 
 
 def take_back(one, two):

@@ -160,7 +160,7 @@ def test_what_is_cancelled_waits_if_its_record_cannot_be_kept(queue):
 
     (waits,) = put(queue, "a").values()
     with connections[queue.database].execute_wrapper(fail), pytest.raises(DatabaseError, match="no room"):
-        queue.cancel(waits.id, Fact("result:a", b"1", 60), records(queue, 1)[0])
+        queue.remove([waits.id], [Fact("result:a", b"1", 60)], records(queue, 1))
     assert queue.find(waits.id).state == "ready"
     assert (queue.store.get("result:a"), kept(queue)) == (None, {})
 

@@ -101,7 +101,7 @@ def test_a_wait_ends_in_time_on_a_cluster_too(cluster):
     late = []
     for _ in range(15):
         began = queue.now()
-        assert not queue.wait_until(0.02, 1)
+        assert not queue.wait_for_work(1, due=0.02)
         late.append(queue.now() - began - 0.02)
     assert sorted(late)[7] < 0.04
 

@@ -52,7 +52,7 @@ def test_to21_a_delayed_put_wakes_whoever_sleeps_longer_than_that_and_a_killed_b
     assert len(queue.claim()) == 1
 
 
-@pytest.mark.parametrize("nap", [lambda queue: queue.wait_for_work(20), lambda queue: queue.wait_until(20, 60)])
+@pytest.mark.parametrize("nap", [lambda queue: queue.wait_for_work(20), lambda queue: queue.wait_for_work(60, due=20)])
 def test_many_sleepers_wake_for_many_entries(make, nap):
     queue = make(cls=RedisBlockingQueue)
     started = queue.now()
@@ -68,7 +68,7 @@ def test_many_sleepers_wake_for_many_entries(make, nap):
 def test_a_nap_outlasts_the_time_out_of_the_socket_and_ends_in_time_when_something_falls_due(private_server):
     queue = RedisBlockingQueue("mail", private_server("redis").url + "?socket_timeout=0.3")
     due = time.monotonic() + 0.32
-    assert not queue.wait_until(0.32, 60)
+    assert not queue.wait_for_work(60, due=0.32)
     assert 0 <= time.monotonic() - due < 0.1
     started = queue.now()
     assert not queue.wait_for_work(1)
@@ -80,7 +80,7 @@ def test_a_nap_until_something_falls_due_ends_in_time(private_server):
     queue, late = RedisBlockingQueue("mail", private_server("redis").url), []
     for _ in range(15):
         due = time.monotonic() + 0.02
-        assert not queue.wait_until(0.02, 1)
+        assert not queue.wait_for_work(1, due=0.02)
         late.append(time.monotonic() - due)
     assert 0 <= statistics.median(late) < 0.04
     assert queue.stats().ready == 0  # nothing of it is left on the connection
@@ -90,10 +90,10 @@ def test_a_nap_until_something_falls_due_ends_in_time(private_server):
 def test_a_client_that_lends_no_connection_sleeps_and_wakes_too(cluster_server, make_client):
     with make_client(host="127.0.0.1", port=cluster_server.port, retry=once()) as client:
         queue, began = RedisBlockingQueue("mail", client), time.monotonic()
-        assert not queue.wait_until(0.05, 1)
+        assert not queue.wait_for_work(1, due=0.05)
         assert time.monotonic() - began >= 0.05
         queue.put(work())
-        assert queue.wait_until(20, 60)
+        assert queue.wait_for_work(60, due=20)
 
 
 def test_a_connection_that_breaks_in_a_nap_is_not_used_again(private_server):
@@ -105,7 +105,7 @@ def test_a_connection_that_breaks_in_a_nap_is_not_used_again(private_server):
         other.client_kill_filter(skipme=True, _type="normal")
 
     with pytest.raises(redis.ConnectionError):
-        together(lambda: queue.wait_until(20, 60), cut)
+        together(lambda: queue.wait_for_work(60, due=20), cut)
     assert queue.stats().ready == 0
 
 
@@ -125,5 +125,5 @@ def test_an_idle_sleeper_sends_few_commands(make, redis_client):
     redis_client.config_resetstat()
     queue.wait_for_work(1)
     assert calls(redis_client, "blpop")["blpop"] <= 2
-    queue.wait_until(60, 0.1)
+    queue.wait_for_work(0.1, due=60)
     assert calls(redis_client, "ping") == {"ping": 0}
