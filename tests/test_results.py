@@ -565,7 +565,7 @@ def test_a_command_waits_for_another_one_with_a_timeout_only(queue, settings):
 @EVERY
 def test_without_a_result_ttl_nothing_is_asked_of_the_store(queue, monkeypatch):
     asked = []
-    for name in ("get", "put", "put_many", "add", "swap", "keep", "drop"):
+    for name in ("get", "put", "put_many", "add", "swap", "drop"):
         verb = getattr(queue.store, name)
         monkeypatch.setattr(queue.store, name, lambda *a, n=name, v=verb, **k: asked.append(n) or v(*a, **k))
     forgetful.enqueue_many([(number,) for number in range(5)])

@@ -101,10 +101,6 @@ class BaseStore:
             return self.swap(key, was, value, ttl)
         return self.get(key) is None if was is None else self.drop(key, was)
 
-    def keep(self, key: str, value: bytes, ttl: float) -> bool:
-        """Give the key ``ttl`` more seconds from now if it still has that value; True if so."""
-        return self.swap(key, value, value, ttl)
-
     def drop(self, key: str, value: bytes | None = None) -> bool:
         """Delete the key (if it has that value, when one is given); True if something was deleted."""
         raise NotImplementedError
@@ -187,9 +183,6 @@ class NoStore(BaseStore):
 
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         return self.put(key, value, ttl)
-
-    def keep(self, key: str, value: bytes, ttl: float) -> bool:
-        return False
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         return False

@@ -103,12 +103,9 @@ class DatabaseStore(BaseStore):
         key, value, ttl = fact
         return self.key(key), value, _us(ttl)
 
-    def add(self, key: str, value: bytes, ttl: float) -> bool:
-        return self._db.run(self._db.sql.add, self.key(key), value, _us(ttl))
-
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         if was is None:
-            return self.add(key, value, ttl)
+            return self._db.run(self._db.sql.add, self.key(key), value, _us(ttl))
         return self._db.run(self._db.sql.swap, self.key(key), was, value, _us(ttl))
 
     def swap_many(self, changes: Sequence[Change], ttl: float) -> bool:
@@ -128,9 +125,6 @@ class DatabaseStore(BaseStore):
             for key in held.keys() - {row[0] for row in rows}:
                 sql.drop(key, None)
             return True
-
-    def keep(self, key: str, value: bytes, ttl: float) -> bool:
-        return self._db.run(self._db.sql.keep, self.key(key), value, _us(ttl))
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         return self._db.run(self._db.sql.drop, self.key(key), value)

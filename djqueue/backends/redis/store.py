@@ -112,21 +112,15 @@ class RedisStore(BaseStore):
         """The key that has the keys of all results."""
         return self._keys.part("results")
 
-    def add(self, key: str, value: bytes, ttl: float) -> bool:
-        return self._set(key, value, "NX", "PX", milliseconds(ttl))
-
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         if was is None:
-            return self.add(key, value, ttl)
+            return self._set(key, value, "NX", "PX", milliseconds(ttl))
         return self._if_still(key, was, "SET", value, "PX", milliseconds(ttl))
 
     def swap_many(self, changes: Sequence[Change], ttl: float) -> bool:
         keys = [self._keys.fact(key) for key, _, _ in changes]
         values = [told for _, *pair in changes for value in pair for told in (int(value is not None), value or b"")]
         return not keys or bool(self._run("swap_many", keys, [milliseconds(ttl), *values]))
-
-    def keep(self, key: str, value: bytes, ttl: float) -> bool:
-        return self._if_still(key, value, "PEXPIRE", milliseconds(ttl))
 
     def drop(self, key: str, value: bytes | None = None) -> bool:
         if value is None:

@@ -74,7 +74,7 @@ class StoreContract(Contract):
         store.put("over", b"2", ttl=0.05)
         eventually(lambda: store.get("key") is store.get("over") is None)
         assert store.drop("key") is False
-        assert store.keep("key", b"1", 60) is False
+        assert store.swap("key", b"1", b"1", 60) is False
         assert (store.get("long"), store.get("kept")) == (b"1", b"2")
 
     def test_add_sets_what_is_absent(self):
@@ -187,13 +187,13 @@ class StoreContract(Contract):
         together(*[lambda turn=turn: put(turn) for turn in range(6)], last=queue.close)
         assert [queue.store.get(f"key {number}") for number in range(20)] == [b"1"] * 20
 
-    def test_keep_extends_only_the_same_value(self):
+    def test_a_swap_for_the_same_value_extends_only_that(self):
         store = self.store()
         store.put("key", b"1", ttl=60)
-        assert store.keep("key", b"2", 60) is False
-        keep_short(store, lambda: store.keep("key", b"1", 60))
+        assert store.swap("key", b"2", b"2", 60) is False
+        keep_short(store, lambda: store.swap("key", b"1", b"1", 60))
         assert store.get("key") == b"1"
-        assert store.keep("none", b"1", 60) is False
+        assert store.swap("none", b"1", b"1", 60) is False
 
     def test_to17_prune_deletes_what_is_over_and_nothing_else(self):
         store = self.store()

@@ -327,7 +327,6 @@ CASES: dict[str, Case] = {
     "facts: add": on_store("add", "key", b"value", 60.0),
     "facts: swap": on_store("swap", "there", b"was", b"is", 60.0),
     "facts: swap_many": on_store("swap_many", [("there", b"was", b"is"), ("none", None, None)], 60.0),
-    "facts: keep": on_store("keep", "there", b"was", 60.0),
     "facts: drop": on_store("drop", "there"),
     "facts: drop, if it has this value": on_store("drop", "there", b"was"),
     "facts: acquire of a rate limit": on_store("acquire", RATE_LIMIT, 3),

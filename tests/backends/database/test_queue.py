@@ -488,7 +488,7 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "page of what failed": lambda: queue.failed.peek("ready", 10, after=queue.failed.peek("ready", 1)[-1].cursor),
         "remove": lambda: queue.remove([leases[0].entry.id]),
         "requeue": lambda: queue.requeue([leases[1].entry.id]),
-        "fact": lambda: (queue.store.get("key"), queue.store.keep("key", b"1", 9), queue.store.drop("key")),
+        "fact": lambda: (queue.store.get("key"), queue.store.swap("key", b"1", b"1", 9), queue.store.drop("key")),
         "prune": lambda: queue.store.prune(),
         "debounced": lambda: queue.put([entry(), entry()], [DebounceGuard("a", 60), DebounceGuard("b", 60)]),
         "scheduled": lambda: queue.put(

@@ -65,7 +65,7 @@ def whole_life(queue):
     assert queue.remove([late.entry.id]) == 1
     stats = queue.stats()
     assert (stats.ready, stats.delayed, stats.leased, stats.failed, stats.done) == (2, 1, 1, 0, 1)
-    assert queue.store.keep("a", done.entry.id.encode(), 60)
+    assert queue.store.swap("a", done.entry.id.encode(), done.entry.id.encode(), 60)
     assert queue.store.swap("a", done.entry.id.encode(), b"1", 60)
     assert queue.store.drop("a")
     queue.store.put_many([("a", b"1", 60), ("c", b"2", None)])

@@ -44,7 +44,7 @@ def test_a_full_server_refuses_work_and_lets_go_of_what_it_has(private_server):
     eventually(lambda: queue.reap().count)
     assert len(queue.touch([lost])) == 1
     assert len(queue.fail([bad])) == queue.requeue([dead.entry.id]) == queue.remove([again.entry.id]) == 1
-    assert queue.store.keep("fact", b"1", 60)
+    assert queue.store.swap("fact", b"1", b"1", 60)
     assert queue.store.drop("fact", b"1")
     assert len(queue.peek("ready", 100)) == queue.stats().ready
     while queue.complete(queue.claim(5)):

@@ -340,7 +340,6 @@ FACTS = {
     "get": lambda queue: queue.store.get("key") is None,
     "swap": lambda queue: not queue.store.swap("key", b"was", b"is", 60),
     "swap_many": lambda queue: not queue.store.swap_many([("other", None, b""), ("key", b"was", b"is")], 60),
-    "keep": lambda queue: not queue.store.keep("key", b"value", 60),
     "drop": lambda queue: not queue.store.drop("key", b"value"),
     "take": lambda queue: queue.store.acquire(RateLimit("key", Window(10, 60.0)), 10).count == 10,
     "change": lambda queue: queue.store.change_rate_limit(RateLimit("key", Window(10, 60.0))) is None,

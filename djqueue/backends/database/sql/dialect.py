@@ -263,10 +263,6 @@ class Dialect:
         sql = f"UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND value = %s AND {text.LIVING}"
         return self.count(sql, [value, ttl, key, was]) == 1
 
-    def keep(self, key: str, value: bytes, ttl: int) -> bool:
-        sql = f"UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND {text.LIVING}"
-        return self.count(sql, [ttl, key, value]) == 1
-
     def drop(self, key: str, value: bytes | None) -> bool:
         same, params = ("", [key]) if value is None else (" AND value = %s", [key, value])
         return self.count(f"DELETE FROM djqueue_fact WHERE name = %s AND {text.LIVING}{same}", params) == 1

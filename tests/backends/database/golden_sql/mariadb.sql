@@ -1906,11 +1906,6 @@ ON DUPLICATE KEY UPDATE value = VALUES(value), until = VALUES(until);
 COMMIT;
 
 
--- facts: keep
-
-UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND (until IS NULL OR until > NOW);
-
-
 -- facts: drop
 
 DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);

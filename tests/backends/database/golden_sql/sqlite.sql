@@ -1547,11 +1547,6 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value, until = excluded.until;
 COMMIT;
 
 
--- facts: keep
-
-UPDATE djqueue_fact SET until = NOW + %s WHERE name = %s AND value = %s AND (until IS NULL OR until > NOW);
-
-
 -- facts: drop
 
 DELETE FROM djqueue_fact WHERE name = %s AND (until IS NULL OR until > NOW);
