@@ -7,12 +7,12 @@ arguments allow, except ``length``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import IntegrityError, transaction
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow, number_of, records_of
 from djqueue.backends.database.sql import text
@@ -22,7 +22,6 @@ TOGETHER = 100
 """The most parts of one compound statement."""
 
 
-T = TypeVar("T")
 NAMED = re.compile(r"%\((\w+)\)s")
 """A named parameter."""
 CAP = 100_000
@@ -665,32 +664,6 @@ class Dialect:
         self.delete_ids(failed, ids)
 
     # ---- history: many records in one row
-
-    def settled(self, given: Sequence[tuple], ended: Sequence[tuple], settle: Callable[[Sequence, Sequence], T]) -> T:
-        """``settle`` for given rows, which begin with their pairs, and for records.
-
-        It may write the records as they are, and raise what :meth:`not_all_held` knows if some rows are not held any
-        more. That is rare; then those that are held are looked up and locked first.
-        """
-        if not ended:
-            return settle(given, ended)
-        if not self.joined:
-            try:
-                return settle(given, ended)
-            except DatabaseError as error:
-                if not self.not_all_held(error):
-                    raise
-        with self.atomic():
-            held = self.hold_leased([row[:2] for row in given])
-            rest = [row for row in given if row[0] in held] or [(0, 0, *given[0][2:])]  # which nobody holds
-            return settle(rest, [row for row in ended if row[0] in held])
-
-    def not_all_held(self, error: DatabaseError) -> bool:
-        return False
-
-    def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
-        """Lock the rows that are still held; their seqs."""
-        raise NotImplementedError
 
     def keep_records(self, ended: Sequence[tuple]) -> None:
         self.count(*self.recording(ended))

@@ -5,7 +5,8 @@ The session's isolation level is READ COMMITTED, as Django sets it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from django.db import DatabaseError
 
@@ -35,6 +36,7 @@ ALL_HELD = "IF FOUND_ROWS() < %s THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT =
 """Behind the look at the rows that are still held: ends a block with the error SIGNALLED if some are not."""
 
 Step = tuple[str, Sequence]
+T = TypeVar("T")
 
 
 class MariaDB(Dialect):
@@ -115,7 +117,7 @@ class MariaDB(Dialect):
         def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> list[Sequence[tuple]]:
             return self._together(*self._completing(pairs, Completion(counter), (), ended), *taking)
 
-        completed, *taken = self.settled(pairs, ended, settle)
+        completed, *taken = self._settled(pairs, ended, settle)
         return {row[0] for row in completed}, claimed(ask, taken[0] if taken else [], glance, promoted)
 
     def complete(
@@ -124,7 +126,7 @@ class MariaDB(Dialect):
         def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
             return self._together(*self._completing(pairs, finish, kept, ended))[0]
 
-        return self.settled(pairs, ended, settle)
+        return self._settled(pairs, ended, settle)
 
     def _completing(
         self, pairs: Sequence[tuple], finish: Completion, kept: Sequence[tuple], ended: Sequence[tuple]
@@ -142,11 +144,24 @@ class MariaDB(Dialect):
         steps = [*self._keeping(len(pairs), kept, ended), *[remember] * bool(finish.remember), count, delete]
         return [look(ours, params), *steps]
 
-    def not_all_held(self, error: DatabaseError) -> bool:
-        return error.args[0] == SIGNALLED
+    def _settled(self, given: Sequence[tuple], ended: Sequence[tuple], settle: Callable[[Sequence, Sequence], T]) -> T:
+        """``settle`` for given rows, which begin with their pairs, and for records.
 
-    def hold_leased(self, pairs: Sequence[tuple]) -> set[int]:
-        return {row[0] for row in self.rows(*look(*fence(pairs)))}
+        It writes the records as they are, and raises SIGNALLED if some rows are not held any more. That is rare; then
+        those that are held are looked up and locked first.
+        """
+        if not ended:
+            return settle(given, ended)
+        if not self.joined:
+            try:
+                return settle(given, ended)
+            except DatabaseError as error:
+                if error.args[0] != SIGNALLED:
+                    raise
+        with self.atomic():
+            held = {row[0] for row in self.rows(*look(*fence([row[:2] for row in given])))}
+            rest = [row for row in given if row[0] in held] or [(0, 0, *given[0][2:])]  # which nobody holds
+            return settle(rest, [row for row in ended if row[0] in held])
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
@@ -170,7 +185,7 @@ class MariaDB(Dialect):
         def settle(said: Sequence[tuple], ended: Sequence[tuple]) -> Iterable[tuple]:
             return self._together(*self._giving_up(queue, change, said, kept, ended))[0]
 
-        return self.settled(said, ended, settle)
+        return self._settled(said, ended, settle)
 
     def _giving_up(
         self, queue: str, change: str, said: Sequence[tuple], kept: Sequence[tuple], ended: Sequence[tuple]
