@@ -177,6 +177,13 @@ for _verb in dir(BaseQueue):
         setattr(ThrottledQueue, _verb, _of_the_queue_within(_verb))
 
 
+def unthrottled(queue: BaseQueue) -> BaseQueue:
+    """The queue of the backend itself: this one, or the queue within throttled ones."""
+    while isinstance(queue, ThrottledQueue):
+        queue = queue.queue
+    return queue
+
+
 def throttled(queue: BaseQueue, given: Mapping[str, Any], where: str) -> ThrottledQueue:
     """The queue with the throttle that a setting describes. Raises InvalidQueueError that names the setting."""
     for key in given:

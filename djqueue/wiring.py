@@ -17,7 +17,7 @@ from djqueue import conf
 from djqueue.backends.base import BaseQueue, BaseStore, NoStore
 from djqueue.exceptions import InvalidQueueError
 from djqueue.hints import answering
-from djqueue.throttle import throttled
+from djqueue.throttle import throttled, unthrottled
 from djqueue.utils import nearest, seconds
 
 _NAME = re.compile(r"[^\s:{}\x00-\x1f]{1,64}")
@@ -162,7 +162,7 @@ def _mend(path: str, error: ImportError) -> str:
 
 def why_no_facts(queue: BaseQueue, needed: Iterable[str]) -> str:
     """The setting by which a queue has no store, if a store is needed: the rest of a sentence, else ""."""
-    if "facts" not in needed or not isinstance(queue.unthrottled.store, NoStore):
+    if "facts" not in needed or not isinstance(unthrottled(queue).store, NoStore):
         return ""
     return f", as QUEUES[{queue.alias!r}]['STORE'] is False: remove that, or drop what needs facts"
 

@@ -161,11 +161,6 @@ class FourVerbs:
     # ---- names
 
     @property
-    def unthrottled(self) -> FourVerbs:
-        """The queue of the backend itself: this one, or the queue within a ThrottledQueue."""
-        return self
-
-    @property
     def base_name(self) -> str:
         """The name that signatures bind to: for a failed queue, the name of the queue it belongs to."""
         return self.name.removesuffix(FAILED_SUFFIX)

@@ -24,6 +24,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue
 from djqueue.checks import TAG, say
 from djqueue.checks.settings import accepted, made
+from djqueue.throttle import unthrottled
 
 OWN_LOOPS = 6
 """Threads of a consumer that use a database in addition to its workers: a fetcher per connection, the settler, the
@@ -107,7 +108,7 @@ def check_deployment(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     if accepted("pickle"):
         yield from (say("E014", where=name) for name, key in _keys() if _is_weak(key))
     for config, queue in made():
-        if isinstance(queue.unthrottled, MemoryQueue):
+        if isinstance(unthrottled(queue), MemoryQueue):
             yield say("W003", alias=config.alias)
     if conf.get("QUEUE_ALWAYS_EAGER") is True:
         yield say("W004")

@@ -20,7 +20,7 @@ from djqueue.exceptions import InvalidQueueError
 from djqueue.registry import Runnable, registry
 from djqueue.throttle import REQUIRED as THROTTLE_REQUIRED
 from djqueue.throttle import SETTINGS as THROTTLE_KEYS
-from djqueue.throttle import ThrottledQueue
+from djqueue.throttle import ThrottledQueue, unthrottled
 from djqueue.timetables import Crontab
 from djqueue.utils import near, nearest, seconds
 from djqueue.wiring import ClassNotUsable, build, load_class, why_no_facts
@@ -216,8 +216,8 @@ def check_twins(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
     """W002: two aliases of one queue. Queues in memory are apart even if their names are the same."""
     seen: dict[tuple, str] = {}
     for config, queue in made():
-        place = (queue.unthrottled.connection_key, config.name, config.options.get("PREFIX"))
-        if place in seen and not isinstance(queue.unthrottled, MemoryQueue):
+        place = (unthrottled(queue).connection_key, config.name, config.options.get("PREFIX"))
+        if place in seen and not isinstance(unthrottled(queue), MemoryQueue):
             yield say("W002", alias=config.alias, other=seen[place])
         seen.setdefault(place, config.alias)
 
@@ -249,7 +249,7 @@ def _place(config: conf.QueueConfig, queue: ThrottledQueue) -> Hashable:
     """Queues of one place share facts: a database; a server (of a cluster a slot) and the prefix of all keys there."""
     if queue.store is not None and queue.store.database:
         return (queue.store.database,)
-    key = queue.unthrottled.connection_key
+    key = unthrottled(queue).connection_key
     server = key[1:] if isinstance(key, tuple) else key  # queues of two classes may be on one server
     return (server, config.options.get("PREFIX"))
 
@@ -267,7 +267,7 @@ def check_commands(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
         if aliases and alias not in aliases:
             yield say("E011", command=command.name, key=alias, near=near(alias, sorted(aliases)))
         if alias in queues and (lacking := command.policy.unsupported(queues[alias].features)):
-            backend = type(queues[alias].unthrottled).__name__
+            backend = type(unthrottled(queues[alias])).__name__
             lacking += why_no_facts(queues[alias], command.policy.needs)
             yield say("E012", command=command.name, alias=alias, backend=backend, lacking=lacking)
         serializer = command.policy.serializer

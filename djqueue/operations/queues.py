@@ -9,6 +9,7 @@ from typing import TypeVar
 from djqueue.backends.base import BaseQueue
 from djqueue.exceptions import NotSupported, QueueError, StoreError
 from djqueue.operations.errors import QueueUnavailable
+from djqueue.throttle import unthrottled
 from djqueue.wiring import queues as all_queues
 from djqueue.words import counted
 
@@ -55,7 +56,7 @@ def left_out(others: Sequence[BaseQueue], feature: str) -> str:
 
 
 def _names_of(queues: Iterable[BaseQueue]) -> str:
-    return ", ".join(f"{one.alias!r} ({type(one.unthrottled).__name__})" for one in queues)
+    return ", ".join(f"{one.alias!r} ({type(unthrottled(one)).__name__})" for one in queues)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from djqueue.running.attempts import UNKNOWN, Attempt, attempts_of, is_moment
 from djqueue.running.context import open_entry
 from djqueue.running.result_store import CALL, CANCELLED, DONE, FAILED, end_of
 from djqueue.tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, normalize_json, task_backends
+from djqueue.throttle import unthrottled
 
 ID = re.compile(r"[0-9a-f]{32}")
 """What the id of a message looks like."""
@@ -91,7 +92,7 @@ def search(turns: Sequence[Sequence[BaseQueue]], id: str) -> MessageStatus | Non
 def _of_one_server(queues: Sequence[BaseQueue], errors: list[StoreError]) -> list[list[BaseQueue]]:
     """Queues, those together that can be asked together; the errors of others are added to the list."""
     groups: dict[Hashable, list[BaseQueue]] = {}
-    for queue in (cast(BaseQueue, one.unthrottled) for one in queues):
+    for queue in map(unthrottled, queues):
         try:
             groups.setdefault((type(queue), queue.server), []).append(queue)
         except StoreError as error:  # of a cluster, whose client asks it at once

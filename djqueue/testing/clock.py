@@ -13,6 +13,7 @@ from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.exceptions import NotSupported
 from djqueue.messages import envelope
 from djqueue.testing.assertions import commit, send
+from djqueue.throttle import unthrottled
 from djqueue.utils import moment, seconds
 from djqueue.wiring import queues as all_queues
 
@@ -109,8 +110,8 @@ def the_clock(queues: Iterable[str]) -> Iterator[VirtualClock]:
 
 
 def _refuse_other_clocks(alias: str, queue: BaseQueue) -> None:
-    if not isinstance(queue.unthrottled, MemoryQueue):
-        raise NotSupported(f"QUEUES[{alias!r}] is a {type(queue.unthrottled).__name__}, {_FIX}")
+    if not isinstance(unthrottled(queue), MemoryQueue):
+        raise NotSupported(f"QUEUES[{alias!r}] is a {type(unthrottled(queue)).__name__}, {_FIX}")
     if not isinstance(queue.store, MemoryStore | NoStore):
         raise NotSupported(f"QUEUES[{alias!r}]['STORE'] is a {type(queue.store).__name__}, {_FIX}")
 

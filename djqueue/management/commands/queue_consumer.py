@@ -41,6 +41,7 @@ from djqueue.log_handlers import (
 from djqueue.logs import MARKS, ConsoleFormatter, FullFormatter, JsonFormatter, has_colors, name_process
 from djqueue.management import banner
 from djqueue.management.base import OperatorCommand
+from djqueue.throttle import unthrottled
 from djqueue.utils import handle_signals, log_safely
 
 logger = logging.getLogger("djqueue.consumer")
@@ -226,7 +227,7 @@ class Command(OperatorCommand):
         if options["metrics"]:
             log_safely(logger, logging.INFO, "Metrics are at http://%s:%d/metrics", *options["metrics"])
         for queue in consumer.queues:
-            if isinstance(queue.unthrottled, MemoryQueue):
+            if isinstance(unthrottled(queue), MemoryQueue):
                 log_safely(logger, logging.WARNING, IN_MEMORY, queue.alias)
 
     def _run(self, consumer: Consumer, limit: int | None = None, ended: Callable[[], None] = lambda: None) -> None:

@@ -5,7 +5,7 @@ import unittest
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.testing import GuardContract, LeaseContract, QueueContract, StoreContract, StressContract, WakeContract
-from djqueue.throttle import TAKES_OUT, ThrottledQueue
+from djqueue.throttle import TAKES_OUT, ThrottledQueue, unthrottled
 from tests.backends.contract.toy import ToyQueue
 from tests.support.backends import FULL
 
@@ -19,7 +19,7 @@ class Within:
         """It is that of the queue within, which nothing throttles."""
         queue = self.make_queue("mail")
         assert (queue.failed.name, queue.failed.base_name, queue.failed.failed) == ("mail:failed", "mail", None)
-        assert type(queue.failed) is type(queue.unthrottled)
+        assert type(queue.failed) is type(unthrottled(queue))
 
 
 class AroundMemoryTest(
