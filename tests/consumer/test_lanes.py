@@ -78,8 +78,9 @@ def calls(command, *numbers):
 
 def place(*args, **options):
     """The lane and the gate of a call of the command ``app.send``."""
-    entry = Policy.of(**options).to_entry(b"", "id", "app.send", Call(args))
-    return entry.lane, Gate.read(entry.gate) if entry.gate else None
+    plan = Policy.of(**options).plan
+    lane, gate = ("", "") if plan is None else placed(plan, "app.send", Call(args))
+    return lane, Gate.read(gate) if gate else None
 
 
 def numbers():

@@ -14,7 +14,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from djqueue import conf, queues
-from djqueue.backends.base import OnceGuard
+from djqueue.backends.base import Entry, OnceGuard
 from djqueue.decorators import queue_command
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command
@@ -342,6 +342,20 @@ class TestChanges:
         note(1)
         assert note.using(priority=1).terms is None
         assert pickle.loads(pickle.dumps(note)) is note
+
+
+@pytest.mark.backends("memory")
+def test_the_entry_is_what_the_options_say(queue):
+    def pending(**options):
+        command, id = note.using(**options), new_id()
+        entry = terms_of(command, command.policy).pending(((1,), {}), id).entry
+        assert open_entry(queue, entry).arguments() == ((1,), {})
+        return entry
+
+    entry = pending(priority=3, delay=2)
+    assert entry == Entry(entry.body, entry.id, 3, 0.0, 2.0, command=note.name)
+    moment = datetime(2100, 1, 1, tzinfo=UTC)
+    assert (pending(run_after=moment).run_at, pending(run_after=moment).delay) == (moment.timestamp(), 0.0)
 
 
 class TestErrors:

@@ -823,12 +823,6 @@ def test_the_guard_is_what_the_options_say():
     assert guard(debounce=2, extend=True, max_wait=3).max_wait == 3.0
 
 
-def test_the_entry_is_what_the_options_say():
-    policy = declared(priority=3, delay=2)
-    assert policy.to_entry(b"data", "id", "label") == Entry(b"data", "id", 3, 0.0, 2.0, command="label")
-    assert declared(run_after=SOON).to_entry(b"", "id", "").run_at == SOON.timestamp()
-
-
 def test_any_callable_may_be_the_backoff_of_a_declaration():
     assert wait_after(declared(backoff=Longer()).backoff, 1, None) == 1000.0
     assert wait_after(declared(backoff=lambda failures, exception: failures / 2).backoff, 3, None) == 1.5
