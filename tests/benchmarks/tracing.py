@@ -115,6 +115,8 @@ class Recorder:
             walk.scripts.append(frame.f_locals["script"])
         if file.endswith("sql/prepared.py") and code.co_name == "_execute":
             walk.statements.append(frame.f_locals["statement"].sql.decode())
+        if file == os.path.join("backends", "redis", "connection.py") and code.co_qualname == "RedisLink.execute_many":
+            walk.statements.append(", ".join(command[0].decode() for command in frame.f_locals["commands"]))
         if code.co_name in VERBS and file.startswith("backends/") and code.co_name != "claim":
             given = frame.f_locals.get(code.co_varnames[1]) if code.co_argcount > 1 else None
             if given and not walk.phase:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from shlex import quote
@@ -47,8 +47,39 @@ CLUSTER_FAULTS = (ClusterDownError, ClusterError, RedisClusterException)
 """A slot has no server at this moment, or is moving to another."""
 FAULTS = (ConnectionError, TimeoutError, ResponseError, *CLUSTER_FAULTS)
 UNBOUNDED = 2**20
-Execute = Callable[..., Any]
 NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
+
+
+class ClientCommands:
+    """Commands of a client, through all layers of redis-py."""
+
+    def __init__(self, client: Any):
+        self.client = client
+
+    def execute(self, *args: Any) -> Any:
+        """The reply; raises as the client does."""
+        return self.client.execute_command(*args)
+
+    def execute_many(self, commands: Sequence[tuple]) -> list[Any]:
+        """The replies to commands, of one that fails its error. Raises as the client does if a reply is missing."""
+        together = self.client.pipeline(transaction=False)
+        for command in commands:
+            together.execute_command(*command)
+        return list(together.execute(raise_on_error=False))
+
+
+class ClusterCommands(ClientCommands):
+    """Commands of the client of a cluster."""
+
+    def execute_many(self, commands: Sequence[tuple]) -> list[Any]:
+        """One by one: the client would repeat commands together whose replies were lost."""
+        return [self._answer(command) for command in commands]
+
+    def _answer(self, command: tuple) -> Any:
+        try:
+            return self.execute(*command)
+        except ResponseError as error:
+            return error
 
 
 class DirectCommands:
@@ -68,7 +99,7 @@ class DirectCommands:
         borrowed = self._borrow()
         connection = borrowed.connection
         try:
-            connection.send_packed_command(_packed(connection, args))
+            connection.send_packed_command([_packet(connection, (args,))])
             reply = connection.read_response()
         except ReadOnlyError:  # a replica now: the next connection may lead to the primary
             self._give_up(borrowed)
@@ -82,13 +113,34 @@ class DirectCommands:
         self._kept.append(borrowed)
         return reply
 
+    def execute_many(self, commands: Sequence[tuple]) -> list[Any]:
+        """The replies to commands that are sent as one packet, as :meth:`ClientCommands.execute_many` gives them."""
+        borrowed = self._borrow()
+        connection = borrowed.connection
+        replies: list[Any] = []
+        try:
+            connection.send_packed_command([_packet(connection, commands)])
+            for _ in commands:
+                try:
+                    replies.append(connection.read_response())
+                except ResponseError as error:
+                    replies.append(error)
+        except BaseException:
+            self._give_up(borrowed)
+            raise
+        self._kept.append(borrowed)
+        return replies
+
     def _borrow(self) -> Any:
         try:
             borrowed = self._kept.pop()
         except IndexError:
             return self._client.client()
-        if _is_quiet(borrowed.connection):
-            return borrowed
+        try:
+            if not borrowed.connection.can_read():  # neither a reply too many, nor its end
+                return borrowed
+        except (ConnectionError, TimeoutError):
+            pass
         self._give_up(borrowed)
         return self._client.client()
 
@@ -106,30 +158,25 @@ class DirectCommands:
                 self._kept.pop().close()
 
 
-def _packed(connection: Connection, args: tuple[Any, ...]) -> Sequence[bytes]:
-    """A command as it is sent. redis-py packs what hiredis does not know, after a look at each argument."""
+def _packet(connection: Connection, commands: Sequence[tuple]) -> bytes:
+    """Commands as they are sent. redis-py packs what hiredis does not know, after a look at each argument."""
     try:
-        return [hiredis.pack_command(args)]
+        return b"".join(map(hiredis.pack_command, commands))
     except (TypeError, AttributeError):
-        return connection.pack_command(*args)
+        return b"".join(connection.pack_commands(commands))
 
 
-def _is_quiet(connection: Connection) -> bool:
-    """Whether nothing is to be read from a connection: neither a reply too many, nor its end."""
-    try:
-        return not connection.can_read()
-    except (ConnectionError, TimeoutError):
-        return False
+Commands = ClientCommands | DirectCommands
 
 
 class Connections:
     """A client for each URL, shared by all queues and threads. Its pool drops the connections of a forked child."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Redis | Cluster, Execute]] = {}
+        self._made: dict[str, tuple[Redis | Cluster, Commands]] = {}
 
-    def client(self, url: str) -> tuple[Redis | Cluster, Execute]:
-        """A client, and what executes a command for it. Does not connect."""
+    def client(self, url: str) -> tuple[Redis | Cluster, Commands]:
+        """A client, and what executes commands for it. Does not connect."""
         return self._made.get(url) or self._made.setdefault(url, _made(url))
 
     def reset(self) -> None:
@@ -142,7 +189,7 @@ class Connections:
 connections = Connections()
 
 
-def _made(url: str) -> tuple[Redis | Cluster, Execute]:
+def _made(url: str) -> tuple[Redis | Cluster, Commands]:
     """A client that never repeats a command: a claim that ran twice would lease two batches, and lose one.
 
     It uses RESP 2: with notices of maintenance redis-py does not check a connection for a surplus reply.
@@ -153,10 +200,10 @@ def _made(url: str) -> tuple[Redis | Cluster, Execute]:
     said = several(url) if "+" in url.partition("://")[0] else None
     if said and not said.service:
         cluster = Cluster(said.hosts, defaults | said.options)
-        return cluster, cluster.execute_command
+        return cluster, ClusterCommands(cluster)
     client = by_sentinel(said, defaults | said.options) if said else Redis.from_url(url, retry=once(), **defaults)
     is_bounded = client.connection_pool.max_connections != UNBOUNDED  # a kept connection would be missing to others
-    return client, client.execute_command if is_bounded else DirectCommands(client).execute
+    return client, ClientCommands(client) if is_bounded else DirectCommands(client)
 
 
 class RedisUnreachable(StoreUnreachable, ConnectionError):
@@ -197,15 +244,17 @@ class RedisLink:
 
     def __init__(self, connection: object):
         self.client: Any
-        self._execute: Execute
+        self.commands: Commands
+        """Executes commands, and raises as the client does."""
         if connection is None or isinstance(connection, str):
-            self.client, self._execute = connections.client(url_of(connection))
+            self.client, self.commands = connections.client(url_of(connection))
         else:
-            self.client, self._execute = _accepted(connection), self._by_client
+            self.client = _accepted(connection)
+            self.commands = ClusterCommands(self.client) if self.is_cluster else ClientCommands(self.client)
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> Any:
         """The script's reply. Raises as :meth:`execute` does."""
-        execute = self._execute
+        execute = self.commands.execute
         try:
             try:
                 return execute("EVALSHA", script.sha, len(keys), *keys, *args)
@@ -221,22 +270,16 @@ class RedisLink:
         else whatever the client raises.
         """
         try:
-            return self._execute(*args)
+            return self.commands.execute(*args)
         except FAULTS as error:
             raise self.told(error, args[1:2]) from None
 
-    def execute_many(self, commands: Sequence[Sequence[object]]) -> list[Any]:
+    def execute_many(self, commands: Sequence[tuple]) -> list[Any]:
         """The replies to commands that are sent together; of one that fails its error. Raises as :meth:`execute`."""
         try:
-            together = self.client.pipeline(transaction=False)
-            for command in commands:
-                together.execute_command(*command)
-            return list(together.execute(raise_on_error=False))
+            return self.commands.execute_many(commands)
         except FAULTS as error:
             raise self.told(error) from None
-
-    def _by_client(self, *args: Any) -> Any:
-        return self.client.execute_command(*args)
 
     def told(self, error: Exception, keys: Sequence[Any] = ()) -> Exception:
         """The error of a client in our words, if we have any; ``keys`` are those of the call."""
@@ -299,7 +342,7 @@ class RedisLink:
             client = self._client_at(lists[0])
             # A client that is one connection lends none.
             if not promptly or getattr(client, "connection", self) is not None:
-                return self._execute(*args) is not None
+                return self.commands.execute(*args) is not None
             with client.client() as borrowed:
                 return _popped(borrowed.connection, args) is not None
         except MovedError:

@@ -29,7 +29,7 @@ TYPES |= dict.fromkeys(
     ),
     "zset",
 )
-TYPES |= {"recent": "list", "bell": "list"}
+TYPES |= {"recent": "list", "bell": "list", "inbox": "stream", "repeated": "zset"}
 """The type of the key of each part. All other keys are strings."""
 
 

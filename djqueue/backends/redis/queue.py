@@ -1,6 +1,7 @@
 """Queues on Redis (6.2 or later) or Valkey (7.2 or later).
 
-Every verb is one script: one round trip, one atomic step. All keys of a queue and of its failed queue share the hash
+Every verb is one script, one round trip and one atomic step; a plain call is one command, which the next script takes
+in. All keys of a queue and of its failed queue share the hash
 tag ``{prefix:name}``, so they live in one slot of a cluster; ``scripts/common.lua`` documents them. Except for
 ``put``, which raises QueueFull then, every verb works on a server that is full.
 """
@@ -58,6 +59,10 @@ STATES = (READY, DELAYED, LEASED)
 LATE = 0.15  # seconds by which a wait may outlast its time
 NAME_FIRST = "it comes first, RedisQueue('jobs', connection)."
 _LIKE_A_CONNECTION = re.compile(r"://|^[\w.-]+:\d{4,5}(:\d+)?$")
+LONGEST_IN_INBOX = 4096
+"""Bytes of a body in the inbox, as a script takes in many at once."""
+TAKEN_IN_BY = 64
+"""One of so many calls takes in what is in the inbox, if no consumer does: by its id, as processes may be short."""
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 """Entries that a sweep looks at in one call, as the server does nothing else meanwhile; bodies may be large."""
 
@@ -106,6 +111,10 @@ class RedisQueue(LeasedQueue):
         self._lifo = lifo
         remember, self._keep = remembering(remember_done, keep_done)
         self._remember = protocol.microseconds(remember) if remember else ""
+        self._inbox, bell = self._keys.part("inbox"), self._keys.part("bell")
+        self._ring: list[tuple] = [(b"LPUSH", bell, b"1")] if self.rings else []
+        is_failed = name.endswith(FAILED_SUFFIX)
+        self._has_inbox = self._inbox_is_open = not (lifo or remember or is_failed or self._link.is_cluster)
 
     @cached_property
     def failed(self) -> RedisQueue | None:
@@ -117,11 +126,27 @@ class RedisQueue(LeasedQueue):
 
     def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         """As in the contract. More than 1,000 entries or 8 MiB go in several calls, of which a later one may raise."""
-        if len(entries) == 1 and not guards and not self._remember and protocol.is_plain(entries[0]):
-            return [self._put_plain(entries[0])]
         pairs = zip(entries, guards or [None] * len(entries), strict=True)
         portions = protocol.portions(pairs, size=lambda pair: len(pair[0].body))
         return [accepted for some in portions for accepted in self._put(some)]
+
+    def put_new(self, entry: Entry) -> bool:
+        """As in the contract. Most small plain entries go into the inbox: by one command, without a script."""
+        is_small = not entry.priority and len(entry.body) <= LONGEST_IN_INBOX
+        if self._inbox_is_open and is_small and hash(entry.id) % TAKEN_IN_BY and protocol.is_plain(entry):
+            words = entry.id.encode(*UTF8), b"body", entry.body, b"command", entry.command.encode(*UTF8)
+            try:
+                replies = self._link.execute_many([(b"XADD", self._inbox, b"*", b"id", *words), *self._ring])
+            except ConnectionError:
+                self._run("put_again", (self.rings, self._remember, *protocol.accepted(entry, None)))
+                return True  # if it was known then, the first call has put it
+            if isinstance(replies[0], bytes):
+                self._inbox_is_open = isinstance(replies[-1], bytes | int)
+                return True
+        self._inbox_is_open = False  # until a script puts one: nothing is left there that no script takes in
+        accepted = self.put([entry])[0]
+        self._inbox_is_open = self._has_inbox
+        return accepted
 
     def claim(
         self, limit: int = 1, lease: float = 60.0, owner: str = "", ahead: int = 0, begin: bool = True
@@ -336,10 +361,10 @@ class RedisQueue(LeasedQueue):
         return [queue for queue, some in told if any(some) or queue.store is not queue._own_store]
 
     def _questions(self, id: str) -> list[tuple[object, ...]]:
-        """Commands of which one has an answer if the queue knows a message, also while that ends or is requeued."""
+        """Commands of which one has an answer if the queue may know a message, also while that ends or is requeued."""
         waits = ("HEXISTS", self._keys.part("env"), protocol.text(id))
         failed = ("HEXISTS", self._keys.part("failed_env"), protocol.text(id))
-        return [waits, failed, ("EXISTS", self._keys.fact(f"{RESULTS}{id}")), waits]
+        return [waits, failed, ("EXISTS", self._keys.fact(f"{RESULTS}{id}")), ("EXISTS", self._inbox), waits]
 
     def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
         if facts or history:
@@ -400,9 +425,9 @@ class RedisQueue(LeasedQueue):
 
     def flush(self) -> None:
         """Deletes 1,000 at a time, and no more than waited when it began."""
-        deleted, left = self._run("flush", (protocol.AT_ONCE,))
+        deleted, left = self._run("flush", (protocol.AT_ONCE, 1))
         while left > 0 and deleted > 0:
-            deleted, _ = self._run("flush", (min(left, protocol.AT_ONCE),))
+            deleted, _ = self._run("flush", (min(left, protocol.AT_ONCE), 0))
             left -= deleted
 
     # ---- time and connection
@@ -444,16 +469,6 @@ class RedisQueue(LeasedQueue):
             found = script(name, self._lifo)
             self._scripts[name] = found, [self._keys.part(key) for key in found.keys]
         return self._scripts[name]
-
-    def _put_plain(self, entry: Entry) -> bool:
-        score = 0 if self.name.endswith(FAILED_SUFFIX) else entry.priority if self._lifo else -entry.priority
-        behind = protocol.plain_envelope(entry.priority, entry.command)
-        try:
-            return self._run("put_plain", (protocol.text(entry.id), entry.body, score, behind, self.rings)) == 1
-        except ConnectionError:
-            pass
-        self._run("put_again", (self.rings, self._remember, *protocol.accepted(entry, None)))
-        return True  # if it was known then, the first call has put it
 
     def _put(self, pairs: Sequence[tuple[Entry, Guard | None]]) -> list[bool]:
         name, guards = "put", []

@@ -126,6 +126,21 @@ class LosesReplies:
             raise ConnectionError("the reply was lost")
         return reply
 
+    def pipeline(self, transaction):
+        """Commands that are sent together: the first is the one whose reply may be lost."""
+        return Together(self)
+
+
+class Together:
+    def __init__(self, client):
+        self.client, self.commands = client, []
+
+    def execute_command(self, *args):
+        self.commands.append(args)
+
+    def execute(self, raise_on_error):
+        return [self.client.execute_command(*args) for args in self.commands]
+
 
 def broken(client, call):
     """The call's result, of whose first command the reply is lost."""

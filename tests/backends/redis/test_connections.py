@@ -184,7 +184,7 @@ def test_commands_are_never_repeated_by_the_client(queue):
 
 def kept_connections(queue):
     """The connections that its link keeps between two commands."""
-    return [one.connection for one in queue._link._execute.__self__._kept]
+    return [one.connection for one in queue._link.commands._kept]
 
 
 @pytest.mark.parametrize("where", ["kept", "in the pool"])

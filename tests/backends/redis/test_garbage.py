@@ -230,7 +230,8 @@ class Calls:
     lane = {"lane": "a", "gate": ORDERED}
     inner = {"lane": "b", "gate": Gate(concurrency=2, parent="all", parent_gate=Gate(concurrency=9)).written()}
 
-    def __init__(self, queue):
+    def __init__(self, queue, forgetful):
+        self.forgetful = forgetful  # the same queue, with an inbox
         self.queue, self.errors, self.put_ids, self.done, self.failed = queue, [], [], [], []
         self.put([*work(6), *work(3, **self.lane), *work(3, **self.inner), *work(2, delay=0.001)])
         self.held = list(queue.claim(10))
@@ -248,6 +249,10 @@ class Calls:
             assert accepted == [True] * len(entries)
             self.put_ids += [entry.id for entry in entries]
 
+    def put_new(self, entry):
+        if self.ask(self.forgetful.put_new, entry):
+            self.put_ids.append(entry.id)
+
     def settle(self, verb, into, *args):
         """Settle the next lease."""
         ended = self.ask(verb, [next(self.each)], *args) or []
@@ -262,6 +267,7 @@ class Calls:
     def make_all(self):
         queue = self.queue
         self.put(work())
+        self.put_new(*work())
         self.put([*work(2), *work(1, delay=0.001)])
         self.put([*work(1, **self.lane), *work(2, **self.inner)])
         self.put(work(2), [OnceGuard("key", 60), UniqueGuard("other")])
@@ -285,9 +291,10 @@ class Calls:
 
 
 @pytest.mark.parametrize("part", [*protocol.TYPES, *(f"failed:{part}" for part in ("body", "env", "ready", "own"))])
-def test_a_key_of_a_wrong_type_stops_its_queue_and_nothing_is_lost_or_done_twice(make, redis_client, part):
+def test_a_key_of_a_wrong_type_stops_its_queue_and_nothing_is_lost_or_done_twice(make, redis_client, monkeypatch, part):
+    monkeypatch.setattr("djqueue.backends.redis.queue.TAKEN_IN_BY", 2**64)
     queue = make(cls=RedisBlockingQueue, remember_done=60)
-    calls = Calls(queue)
+    calls = Calls(queue, make(cls=RedisBlockingQueue))
     with occupied(redis_client, part) as key:
         calls.make_all()
         assert calls.errors

@@ -37,6 +37,20 @@ def test_a_queue_is_at_the_primary(sentinel):
     assert [message.id for message in queue.check()] == ["djqueue.W101"]
 
 
+def test_a_plain_call_goes_to_the_inbox_of_the_primary_and_a_replica_counts_it(sentinel, monkeypatch):
+    monkeypatch.setattr("djqueue.backends.redis.queue.TAKEN_IN_BY", 2**64)
+    queue, there = RedisBlockingQueue("plain", sentinel.url), RedisQueue("plain", sentinel.replica.url)
+    [entry] = work()
+    assert queue.put_new(entry)
+    with redis.Redis(port=sentinel.primary.port) as primary:
+        assert primary.xlen("{djqueue:plain}:inbox") == 1
+    eventually(lambda: there.stats().ready == 1)
+    assert there.find(entry.id) is None
+    with pytest.raises(StoreUnreachable, match="is a replica and takes no writes"):
+        there.put_new(*work())
+    assert [lease.entry.id for lease in queue.complete(queue.claim(5))] == [entry.id]
+
+
 def test_one_sentinel_that_answers_is_enough_and_none_is_told(sentinel):
     known = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.sentinels[2].port}/{sentinel.service}/1"
     queue = RedisQueue("mail", known)

@@ -1,5 +1,5 @@
--- keys: body env ready delayed leases own wait aged lanes_ready lanes_scheduled lanes_queued lanes names out flip meta done
--- with: windows rate_limits
+-- keys: body env ready delayed leases own wait aged lanes_ready lanes_scheduled lanes_queued lanes names out flip meta done bell inbox repeated
+-- with: windows rate_limits inbox
 -- Leases entries to a worker, and takes as many from a rate limit. Two more keys are the account of the rate limit, and the
 -- spacing that it shares with other rate limits.
 -- Arguments: the number of units of work at most; the number of entries at most; the microseconds of the lease; its
@@ -9,7 +9,7 @@
 local now, limit, ahead, most = clock(), tonumber(ARGV[1]), 0, tonumber(ARGV[2])
 local span, token, begin, owner, remember = unpack(ARGV, 3)
 call("HDEL", own, "") -- a write that takes no memory
-local rate_limit = account_of(KEYS[18], KEYS[19], numbers(8, 11), now)
+local rate_limit = account_of(KEYS[21], KEYS[22], numbers(8, 11), now)
 
 local free, pause, why = left_of(rate_limit, now)
 if free == 0 then

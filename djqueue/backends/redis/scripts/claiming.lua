@@ -1,5 +1,5 @@
 -- What a claim does. No function, but a passage of the scripts claim, claim_within and exchange: as most queues have no lanes, what is for
--- lanes is defined only where there are some.
+-- lanes is defined only where there are some. Needs inbox.
 --
 -- Needs: now; limit, the number of units of work at most; ahead, how many of these would wait for a worker; most, the number of
 -- entries at most; span, the microseconds of the lease; token; begin, "1" if the first of each unit begins with the claim; owner;
@@ -31,8 +31,21 @@ local function counted(envelope)
   if head then return head .. whole(attempts + 1) .. rest, lost == "0" end
 end
 
-local ids, of_lanes, has_more, units, finish
+local ids, of_lanes, has_more, units, finish, old, bodies, arrived
 local due, has_lanes = call("ZRANGEBYSCORE", delayed, "-inf", now, "LIMIT", 0, limit + 32), call("EXISTS", lanes_ready, lanes_scheduled, flip) > 0
+if not IS_FAILED and call("XLEN", inbox) > 0 then
+  local is_usual = false
+  if #due == 0 and not has_lanes and not LIFO and remember == "" and call("ZCARD", ready) == 0 then
+    ids, old, bodies, arrived, is_usual = arrivals(math.min(limit, most), now, 1)
+  end
+  if is_usual then -- the first of all, which need not stand in line
+    has_more, units = arrived >= math.min(limit, most), #ids
+    keep_by_id(body, ids, bodies)
+  else
+    ids, arrived = nil, nil
+    take_in(now, limit)
+  end
+end
 if #due > 0 or has_lanes then
   -- with: lanes places picking
   if #due > 0 then promote(now, limit + 32) end
@@ -54,13 +67,19 @@ end
 local reply, is_joined = {now, 0, "", {}, {}, "", {}}, false
 local envelopes, leased, owned, left, flags = {}, {}, {}, {}, {}
 local as_begun, as_waiting, runs_out = token .. "1" .. owner, token .. "0" .. owner, whole(now + span)
-local old = #ids > 0 and call("HMGET", env, unpack(ids)) or {}
-local bodies = #ids > 0 and call("HMGET", body, unpack(ids)) or {}
+if not arrived then
+  old = #ids > 0 and call("HMGET", env, unpack(ids)) or {}
+  bodies = #ids > 0 and call("HMGET", body, unpack(ids)) or {}
+end
 local n, row = 0, #reply
 for i, id in ipairs(ids) do
   local data, envelope, is_new = bodies[i], nil, nil
   local fault = (not data or not old[i] or remember ~= "") and fault_of(id, old[i], data, remember, now)
-  if not fault then envelope, is_new = counted(old[i]) end
+  if arrived then
+    envelope, is_new = old[i], true
+  elseif not fault then
+    envelope, is_new = counted(old[i])
+  end
   if not fault and not envelope then fault = "its envelope cannot be read" end
   local begins = begin == "1" and is_new and (not of_lanes or of_lanes.first[i])
   leased[2 * i - 1], leased[2 * i] = runs_out, id
@@ -90,8 +109,9 @@ if #leased > 0 then
   call("HSET", own, unpack(owned))
   if n > 0 then call("HSET", env, unpack(envelopes)) end
   call("ZADD", leases, unpack(leased))
-  if not of_lanes then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
+  if not of_lanes and not arrived then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
 end
+if arrived then leave_inbox(arrived) end
 if #left > 0 then call("HSET", out, unpack(left)) end
 if finish then finish() end
 

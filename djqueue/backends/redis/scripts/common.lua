@@ -6,6 +6,7 @@
 -- its lane (lanes.lua) instead of in ready.
 -- place .. id is the member of ready (score: -priority; LIFO: priority; in a failed queue: 0) and of delayed (score: when it is
 -- due). own holds, by id, the token of the last claim (16 digits), 1 if that attempt has begun, else 0, and the owner.
+-- What was put without a script lies in the inbox (inbox.lua).
 --
 -- A script that fails is not rolled back. So an entry is read and parsed before it leaves its line, and the token goes last, so
 -- that a verb can be repeated. A key of a wrong type stops a script: what puts or ends entries first checks the keys that it will

@@ -1,5 +1,5 @@
--- keys: body env ready delayed leases own meta done recent bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out flip history history_old
--- with: holders recent history
+-- keys: body env ready delayed leases own meta done recent bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names out flip history history_old inbox repeated
+-- with: holders recent history inbox
 -- Deletes leased entries that are done, and leases others to the same worker.
 -- Arguments: the three of completing.lua; of the claim the number of units of work at most, the number of these that would
 -- wait for a worker, the number of entries at most, the microseconds of the lease, its token, its owner; then the tokens of

@@ -1,8 +1,10 @@
--- keys: body env ready delayed leases own
+-- keys: body env ready delayed leases own meta bell inbox repeated
+-- with: inbox
 -- Reads one entry.
 -- Arguments: its id.
 -- Answer: nothing, or state, moment, id, envelope, data, and token with owner.
 local id, now = ARGV[1], clock()
+take_in_to_read(now)
 local envelope = call("HGET", env, id) or ""
 if envelope == "" and call("HEXISTS", env, id) + call("HEXISTS", body, id) == 0 then return {} end
 

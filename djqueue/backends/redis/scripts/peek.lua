@@ -1,5 +1,5 @@
--- keys: body env ready delayed leases own meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
--- with: lanes places
+-- keys: body env ready delayed leases own meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names bell inbox repeated
+-- with: lanes places inbox
 -- Reads entries of one state, in their order. Entries that wait in lanes come last, lane by lane.
 -- Arguments: the state; the number of entries at most; score and member of the cursor ("" and "" for none; the score of
 -- entries that wait in lanes is "lanes"); with that score the name of the only lane that is asked for, or "".
@@ -8,6 +8,7 @@ local state, limit, now, reply = ARGV[1], tonumber(ARGV[2]), clock(), {}
 local among, is_last_first = ({ready = ready, delayed = delayed, leased = leases})[state], LIFO and state == "ready"
 local range, seen_first = is_last_first and "ZREVRANGE" or "ZRANGE", is_last_first and -1 or 1
 if state == "ready" then
+  take_in_to_read(now)
   promote(now, limit + 32)
   finish_lanes()
 end

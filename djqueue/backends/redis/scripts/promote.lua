@@ -1,9 +1,10 @@
--- keys: env ready delayed meta bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names
--- with: lanes places
+-- keys: env ready delayed meta bell wait aged lanes_ready lanes_scheduled lanes_queued lanes names body inbox repeated
+-- with: lanes places inbox
 -- Lets delayed entries be due now.
 -- Arguments: the number of sleeping consumers to wake at most; then their ids.
 -- Answer: the number of entries that were delayed.
 local promoted, now = 0, clock()
+take_in(now)
 
 -- An entry that was to fall due for the first time gets this moment for its place; any other has the place that it had. Each is due
 -- now, also when it is given back.

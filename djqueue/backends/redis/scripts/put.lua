@@ -1,4 +1,5 @@
--- keys: body env ready delayed meta done bell
+-- keys: body env ready delayed meta done bell inbox repeated
+-- with: inbox
 -- Puts entries that are in no lane and have no guard.
 -- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are refused (""
 -- for none); then id, data and "- due envelope" of each entry.
@@ -7,6 +8,7 @@
 local now, ids, here, known = clock(), {}, {}, {}
 for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
 local seq = count_places(#ids, now) - #ids
+take_in(now)
 for number, envelope in ipairs(call("HMGET", env, unpack(ids))) do here[ids[number]] = envelope end
 
 local created, remember, n, bodies, envelopes, to_ready, to_delayed = " " .. whole(now) .. " ", ARGV[2], 0, {}, {}, {}, {}

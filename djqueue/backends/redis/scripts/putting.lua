@@ -1,4 +1,4 @@
--- How entries are put of which some are in lanes or have guards. Needs guards and places.
+-- How entries are put of which some are in lanes or have guards. Needs guards, places and inbox.
 -- Arguments: the number of sleeping consumers to wake at most; the microseconds for which finished ids are refused (""
 -- for none); then id, data and "guard due envelope" of each entry. A guard other than "-" takes the next of the remaining
 -- keys; "@" before it means that the entry has a gate.
@@ -16,6 +16,7 @@ local function put(now, is_known, guard)
   local decide, known, refused, accepted = nil, {}, {}, 0
   local number_of = (#ARGV - 2) / 3
   local seq = count_places(number_of, now) - number_of
+  take_in(now)
 
   check("HLEN", body)
   check("ZCARD", ready, delayed, leases)

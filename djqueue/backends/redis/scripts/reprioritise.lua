@@ -1,9 +1,10 @@
--- keys: env ready delayed leases meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names
--- with: lanes places
+-- keys: env ready delayed leases meta wait aged lanes_ready lanes_scheduled lanes_queued lanes names bell body inbox repeated
+-- with: lanes places inbox
 -- Gives entries that wait another priority.
 -- Arguments: the priority; then their ids.
 -- Answer: the number of entries that have it now.
 local changed, now = 0, clock()
+take_in(now)
 
 local function change(id, envelope)
   local due = call("ZSCORE", delayed, member(id, envelope))

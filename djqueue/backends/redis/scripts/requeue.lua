@@ -1,9 +1,10 @@
--- keys: body env ready delayed meta bell failed_body failed_env failed_ready failed_delayed failed_leases failed_own wait aged lanes_ready lanes_scheduled lanes_queued lanes names
--- with: lanes places
+-- keys: body env ready delayed meta bell failed_body failed_env failed_ready failed_delayed failed_leases failed_own wait aged lanes_ready lanes_scheduled lanes_queued lanes names inbox repeated
+-- with: lanes places inbox
 -- Moves entries of the failed queue back to the queue.
 -- Arguments: the number of sleeping consumers to wake at most; then their ids.
 -- Answer: the number of entries that were moved.
 local requeued, now = 0, clock()
+take_in(now)
 
 local function requeue(id, envelope)
   for _, line_key in ipairs({failed_delayed, failed_ready}) do call("ZREM", line_key, member(id, envelope)) end
