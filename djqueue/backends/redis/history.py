@@ -55,17 +55,17 @@ class Newest:
 
 
 class RedisHistory(BaseHistory):
-    """The records of a queue, by its scripts, which ``run`` runs."""
+    """The records of a queue, by its scripts, which ``call`` runs."""
 
-    def __init__(self, run: Callable[[str, Sequence], Any]):
-        self._run = run
+    def __init__(self, call: Callable[..., Any]):
+        self._call = call
 
     def keep(self, ids: Sequence[str], records: Sequence[bytes]) -> None:
         for some in protocol.slices(zip(map(protocol.text, ids), records, strict=True)):
-            self._run("remember", (*records_of([record for _, record in some]), *(id for id, _ in some)))
+            self._call("remember", *records_of([record for _, record in some]), *(id for id, _ in some))
 
     def get(self, id: str) -> bytes | None:
-        return self._run("history_of", (protocol.text(id),))
+        return self._call("history_of", protocol.text(id))
 
     def page(self, limit: int = 100, before: str = "") -> list[HistoryRow]:
         """As in the contract. Each call reads all records, so pages should be large, and holds a page or two of them.
@@ -86,17 +86,16 @@ class RedisHistory(BaseHistory):
         turn."""
         cursor = None
         while cursor != b"0":
-            asked = hash, cursor or b"0", protocol.AT_ONCE, newest.oldest
-            turn, cursor, *pairs = self._run("scan_history", asked)
+            turn, cursor, *pairs = self._call("scan_history", hash, cursor or b"0", protocol.AT_ONCE, newest.oldest)
             turns.add(turn)
             yield from zip(*[iter(pairs)] * 2, strict=True)
 
     def trim(self, count: int, age: float) -> int:
-        trimmed, left = self._run("trim_history", (protocol.microseconds(age / 2), count))
+        trimmed, left = self._call("trim_history", protocol.microseconds(age / 2), count)
         if left > count:  # it was lowered
             last = [row.cursor for row in self.page(count)][count - 1 :]  # none if another process has trimmed it
             while last and (surplus := [protocol.text(row.id) for row in self.page(READ_AT_ONCE, last[0])]):
-                trimmed += sum(self._run("forget_records", some) for some in protocol.slices(surplus))
+                trimmed += sum(self._call("forget_records", *some) for some in protocol.slices(surplus))
         return trimmed
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from math import inf
 from typing import Any, Self
 
@@ -43,7 +43,7 @@ from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import RedisKeyOfWrongType, RedisLink, check_server, connections
 from djqueue.backends.redis.history import RedisHistory
-from djqueue.backends.redis.history import records_of as _records
+from djqueue.backends.redis.history import RedisHistory, records_of
 from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
 from djqueue.backends.stores import RESULTS
@@ -104,7 +104,7 @@ class RedisQueue(LeasedQueue):
             raise InvalidQueueError(f"OPTIONS['PREFIX'] of a Redis queue is {prefix!r}: give a text.")
         self.prefix, self._link, self._keys = prefix, RedisLink(connection), Keys(prefix, name)
         self.store = self._own_store = RedisStore(name, connection, prefix)
-        self.history = RedisHistory(self._run)
+        self.history = RedisHistory(self.call)
         self._unanswered, self._swept = Unanswered(), ("env", b"0")
         self._recounted: bytes | str = "0"
         self._scripts: dict[str, tuple[Script, list[bytes]]] = {}
@@ -138,8 +138,7 @@ class RedisQueue(LeasedQueue):
             try:
                 replies = self._link.execute_many([(b"XADD", self._inbox, b"*", b"id", *words), *self._ring])
             except ConnectionError:
-                self._run("put_again", (self.rings, self._remember, *protocol.accepted(entry, None)))
-                return True  # if it was known then, the first call has put it
+                return self._put([(entry, None)], repeats=True)[0]
             if isinstance(replies[0], bytes):
                 self._inbox_is_open = isinstance(replies[-1], bytes | int)
                 return True
@@ -173,7 +172,7 @@ class RedisQueue(LeasedQueue):
         self._disown()
         token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
         with self._unanswered.asking(token, lease):
-            reply = self._run(name, (*sizes, span, token, *said), keys)
+            reply = self.call(name, *sizes, span, token, *said, keys=keys)
         return self._claimed(reply, token, span)
 
     def _claimed(self, reply: list, token: str, span: int) -> Claimed:
@@ -200,27 +199,25 @@ class RedisQueue(LeasedQueue):
         token, span = secrets.token_hex(protocol.TOKEN // 2), protocol.microseconds(lease)
         ends, sizes = (self.rings, self._remember, self._keep), (min(limit, protocol.AT_ONCE), ahead, protocol.AT_ONCE)
         ids = [protocol.text(one.entry.id) for one in done]
-        said = *ends, *sizes, span, token, protocol.text(owner), tokens, *_records(history), *ids
+        said = *ends, *sizes, span, token, protocol.text(owner), tokens, *records_of(history), *ids
         try:
             with self._unanswered.asking(token, lease):
-                reply = self._run("exchange", said)
+                reply = self.call("exchange", *said)
         except ConnectionError:
-            return self._complete_again(done, history), self.claim(limit, lease, owner, ahead, begin=False)
+            return self._completed_again(done, history), self.claim(limit, lease, owner, ahead, begin=False)
         except RedisKeyOfWrongType:  # where it claims, it has completed: the next claim raises this again
-            return self._complete_again(done, history), Claimed((), 0.0)
+            return self._completed_again(done, history), Claimed((), 0.0)
         return _but(done, reply[6]), self._claimed(reply, token, span)
 
-    def _complete_again(self, leases: Sequence[Lease], history: Sequence[bytes]) -> list[Lease]:
-        args = self.rings, self._remember, self._keep, *_records(history), 2
-        said = [value for lease in leases for value in protocol.proof(lease)]
-        now, *lost = self._run("complete", (*args, *said))
-        return _but(leases, lost, now / 1e6)
+    def _completed_again(self, leases: Sequence[Lease], history: Sequence[bytes]) -> list[Lease]:
+        said = self.rings, self._remember, self._keep, *records_of(history), 2, *chain(*map(protocol.proof, leases))
+        return self._settle_some("complete", leases, said, repeats=True)[0]
 
     def _disown(self) -> None:
         """Give back the entries of claims whose replies were lost."""
         cursor, tokens = None, self._unanswered.tokens()
         while tokens and cursor != b"0":
-            cursor = self._run("disown", (self.rings, cursor or "0", protocol.AT_ONCE, *tokens))
+            cursor = self.call("disown", self.rings, cursor or "0", protocol.AT_ONCE, *tokens)
 
     def _put_faults_aside(self, token: str, faults: Sequence[bytes]) -> None:
         """Move entries that cannot be run to the failed queue: id and reason of each.
@@ -232,7 +229,7 @@ class RedisQueue(LeasedQueue):
             names = plain(protocol.untext(id)), self.name, why.decode()
             log_safely(logger, logging.ERROR, text, *names, extra={"queue": self.alias})
         try:
-            self._run("aside", (self.rings, token, *faults))
+            self.call("aside", self.rings, token, *faults)
         except Exception as error:
             text, extra = "What is to be put aside stays leased", {"queue": self.alias}
             log_safely(logger, logging.ERROR, text, exc_info=error, extra=extra)
@@ -248,14 +245,14 @@ class RedisQueue(LeasedQueue):
         if not 0 < len(leases) <= protocol.AT_ONCE:
             return []
         said = [value for lease in leases for value in (*protocol.proof(lease), protocol.microseconds(lease.claimed))]
-        to = int(self._run("defer", (protocol.microseconds(seconds), *said)))
+        to = int(self.call("defer", protocol.microseconds(seconds), *said))
         return [replace(lease, claimed=to / 1e6) for lease in leases] if to else []
 
     def touch(self, leases: Leases, lease: float = 60.0) -> list[Lease]:
         leases = listed(leases)
         touched, span = [], protocol.microseconds(lease)
         for some in protocol.slices(leases):
-            ours, now = self._settle_some("touch", some, (span,), map(protocol.proof, some))
+            ours, now = self._settle_some("touch", some, [span, *chain(*map(protocol.proof, some))])
             until = (now + span) / 1e6
             touched += [Lease(one.entry, one.token, one.claimed, until, one.run, one.begun) for one in ours]
         return touched
@@ -282,7 +279,7 @@ class RedisQueue(LeasedQueue):
         """Run what ends entries with their records, and with the facts if the store is the one that the queue made."""
         if not any(facts) and not history:
             step = len(tell(leases[0])) if leases else 0
-            return self._settle(name, leases, (*args, *_records(()), step), tell)
+            return self._settle(name, leases, (*args, *records_of(()), step), tell)
         is_own = any(facts) and self.store is self._own_store
         none = [None] * len(leases)
         endings = zip(leases, facts if is_own else none, history or none, strict=True)
@@ -299,19 +296,18 @@ class RedisQueue(LeasedQueue):
             if fact is not None:
                 keys.append(self._keys.fact(fact.key))
             said.append((*tell(lease), *protocol.fact_args(fact, before + len(keys))) if with_facts else tell(lease))
-        records = _records([record or b"" for *_, record in endings])
-        ours, _ = self._settle_some(name, [lease for lease, *_ in endings], (*args, *records, len(said[0])), said, keys)
-        return ours
+        args = *args, *records_of([record or b"" for *_, record in endings]), len(said[0]), *chain(*said)
+        return self._settle_some(name, [lease for lease, *_ in endings], args, keys)[0]
 
     def requeue(self, ids: Iterable[str]) -> int:
         if self.failed is None:
             return 0
-        return sum(self._run("requeue", [self.rings, *map(protocol.text, some)]) for some in protocol.slices(ids))
+        return self._sum("requeue", ids, self.rings)
 
     def reap(self, limit: int = 100, by: float = inf) -> Reaped:
         self._disown()
         most, until = max(0, min(limit, protocol.AT_ONCE)), protocol.microseconds(by)
-        reaped, next, unread, now = self._run("reap", (most, self.rings, until))
+        reaped, next, unread, now = self.call("reap", most, self.rings, until)
         if unread:
             self._put_faults_aside("", [word for id in unread for word in (id, b"its envelope cannot be read")])
         return Reaped(reaped, protocol.until(next), now / 1e6)
@@ -322,7 +318,7 @@ class RedisQueue(LeasedQueue):
         while limit > 0 and not is_over:
             part, cursor = self._swept
             at_once = min(limit, ENVELOPES_AT_ONCE if part == "env" else BODIES_AT_ONCE)
-            cursor, surplus, back, failed = self._run("sweep", (self.rings, part, cursor, at_once))
+            cursor, surplus, back, failed = self.call("sweep", self.rings, part, cursor, at_once)
             self._tell_of_orphans(back, failed)
             fixed, limit = fixed + len(back) + len(failed), limit - at_once
             if cursor != b"0":
@@ -334,7 +330,7 @@ class RedisQueue(LeasedQueue):
 
     def _recount(self) -> int:
         """Correct some lanes that are not at their place, or whose number in flight is wrong; how many."""
-        self._recounted, wrong = self._run("recount", (self.rings, self._recounted, protocol.AT_ONCE))
+        self._recounted, wrong = self.call("recount", self.rings, self._recounted, protocol.AT_ONCE)
         for name in wrong:
             text, extra = "%s: lane %s was in a wrong place or had a wrong count; corrected", {"queue": self.alias}
             log_safely(logger, logging.ERROR, text, self.name, plain(protocol.untext(name)), extra=extra)
@@ -349,7 +345,7 @@ class RedisQueue(LeasedQueue):
     # ---- for operators
 
     def find(self, id: str) -> Record | None:
-        found = self._run("find", (protocol.text(id),))
+        found = self.call("find", protocol.text(id))
         return protocol.found_record(*found) if found else None
 
     def holders(self, queues: Sequence[Self], id: str) -> list[Self]:
@@ -369,32 +365,30 @@ class RedisQueue(LeasedQueue):
     def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
         if facts or history:
             return sum(map(self._end_waiting, ids, facts or repeat(None), history or repeat(b"")))
-        return sum(self._run("remove", [*map(protocol.text, some)]) for some in protocol.slices(ids))
+        return self._sum("remove", ids)
 
     def _end_waiting(self, id: str, fact: Fact | None, record: bytes) -> int:
         own = fact if self.store is self._own_store else None
         said = protocol.fact_args(own, len(self._script("cancel")[1]) + 1)
         keys = [] if own is None else [self._keys.fact(own.key)]
-        is_gone = bool(self._run("cancel", (protocol.text(id), *_records([record]), *said), keys))
+        is_gone = bool(self.call("cancel", protocol.text(id), *records_of([record]), *said, keys=keys))
         return self._with_ends([id] if is_gone else [], [id], [fact] if fact is not own else [])
 
     def amend(self, id: str, was: bytes, data: bytes) -> bool:
-        return bool(self._run("amend", (protocol.text(id), was, data)))
+        return bool(self.call("amend", protocol.text(id), was, data))
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
-        each = protocol.slices(dict.fromkeys(ids))
-        return sum(self._run("reprioritise", [checked_priority(priority), *map(protocol.text, some)]) for some in each)
+        return self._sum("reprioritise", dict.fromkeys(ids), checked_priority(priority))
 
     def promote(self, ids: Iterable[str]) -> int:
-        each = protocol.slices(dict.fromkeys(ids))
-        return sum(self._run("promote", [self.rings, *map(protocol.text, some)]) for some in each)
+        return self._sum("promote", dict.fromkeys(ids), self.rings)
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
         """Deletes 1,000 at a time, of the 32 highest priorities. Entries in lanes stay: a failed queue has none."""
         bounds = ("" if most is None else most, "" if age is None else protocol.microseconds(age))
         trimmed = 0
         while (some := min(limit - trimmed, protocol.AT_ONCE)) > 0:
-            trimmed += (deleted := self._run("trim", (*bounds, some)))
+            trimmed += (deleted := self.call("trim", *bounds, some))
             if deleted < some:
                 break
         return trimmed
@@ -409,31 +403,31 @@ class RedisQueue(LeasedQueue):
         if limit < 1:
             return []
         if last:
-            return protocol.seen_records(READY, self._run("newest", (limit,)))
+            return protocol.seen_records(READY, self.call("newest", limit))
         return self._peek(state, limit, after)
 
     def _peek(self, state: str, limit: int, after: str | None, lane: str = "") -> list[Record]:
         score, _, member = (after or "").partition(" ")
         asked = state, min(limit, protocol.AT_ONCE), score, protocol.text(member), protocol.text(lane)
-        return protocol.seen_records(state, self._run("peek", asked))
+        return protocol.seen_records(state, self.call("peek", *asked))
 
     def stats(self) -> QueueStats:
         """Exact counts, whatever the size; the oldest entry is looked for in the 32 highest priorities."""
-        ready, delayed, leased, failed, done, oldest = self._run("stats", ())
+        ready, delayed, leased, failed, done, oldest = self.call("stats")
         age = None if oldest < 0 else oldest / 1e6
         return QueueStats(ready, delayed, leased, None if self.failed is None else failed, done, age)
 
     def flush(self) -> None:
         """Deletes 1,000 at a time, and no more than waited when it began."""
-        deleted, left = self._run("flush", (protocol.AT_ONCE, 1))
+        deleted, left = self.call("flush", protocol.AT_ONCE, 1)
         while left > 0 and deleted > 0:
-            deleted, _ = self._run("flush", (min(left, protocol.AT_ONCE), 0))
+            deleted, _ = self.call("flush", min(left, protocol.AT_ONCE), 0)
             left -= deleted
 
     # ---- time and connection
 
     def now(self) -> float:
-        return self._run("now", ()) / 1e6
+        return self.call("now") / 1e6
 
     @property
     def connection_key(self) -> Hashable:
@@ -452,16 +446,10 @@ class RedisQueue(LeasedQueue):
 
     # ---- the calls
 
-    def _run(self, name: str, args: Sequence, more: Sequence[bytes] = ()) -> Any:
-        script, keys = self._script(name)
-        return self._link.run(script, [*keys, *more] if more else keys, args)
-
-    def _run_safely(self, name: str, args: Sequence, more: Sequence[bytes] = (), again: str = "") -> tuple[list, bool]:
-        """Run a script, again if the connection broke; returns whether it did. Only for scripts that may run twice."""
-        try:
-            return self._run(name, args, more), False
-        except ConnectionError:
-            return self._run(again or name, args, more), True
+    def call(self, name: str, *args: object, keys: Sequence[bytes] = ()) -> Any:
+        """The reply of a script, which is not repeated. ``keys`` come behind those that it names itself."""
+        script, own = self._script(name)
+        return self._link.run(script, [*own, *keys] if keys else own, args)
 
     def _script(self, name: str) -> tuple[Script, list[bytes]]:
         """A script and its keys."""
@@ -470,30 +458,47 @@ class RedisQueue(LeasedQueue):
             self._scripts[name] = found, [self._keys.part(key) for key in found.keys]
         return self._scripts[name]
 
-    def _put(self, pairs: Sequence[tuple[Entry, Guard | None]]) -> list[bool]:
-        name, guards = "put", []
-        args: list[object] = [self.rings, self._remember]
+    def _sum(self, name: str, ids: Iterable[str], *args: object) -> int:
+        """Run a script over ids, some at a time; the sum of its replies."""
+        return sum(self.call(name, *args, *map(protocol.text, some)) for some in protocol.slices(ids))
+
+    def _put(self, pairs: Sequence[tuple[Entry, Guard | None]], repeats: bool = False) -> list[bool]:
+        """Put entries, again if the connection breaks; ``repeats`` says that it did."""
+        name, keys = "put", []
+        said: list[bytes] = []
         for entry, guard in pairs:
             if entry.gate or guard is not None:
                 name = "put_guarded"
             if guard is not None:
-                guards.append(self._keys.fact(guard.key))
-            args += protocol.accepted(entry, guard)
-        (known, refused), repeated = self._run_safely(name, args, guards, again="put_again")
+                keys.append(self._keys.fact(guard.key))
+            said += protocol.accepted(entry, guard)
+        try:
+            name = "put_again" if repeats else name
+            known, refused = self.call(name, self.rings, self._remember, *said, keys=keys)
+        except ConnectionError:
+            if repeats:
+                raise
+            return self._put(pairs, repeats=True)
         # What was known to a repeated call was put by the first one, whose reply was lost.
-        out = set(refused) if repeated else {*refused, *known}
+        out = set(refused) if repeats else {*refused, *known}
         return [number not in out for number in range(1, len(pairs) + 1)] if out else [True] * len(pairs)
 
     def _settle(self, name: str, leases: Sequence[Lease], args: Sequence, tell: Callable) -> list[Lease]:
-        each = protocol.slices(leases)
-        return [lease for some in each for lease in self._settle_some(name, some, args, map(tell, some))[0]]
+        """Run a script over leases, some at a time; those that were held."""
+        each = ((some, [*args, *chain(*map(tell, some))]) for some in protocol.slices(leases))
+        return [lease for some, said in each for lease in self._settle_some(name, some, said)[0]]
 
     def _settle_some(
-        self, name: str, leases: list[Lease], args: Sequence, said: Iterable[tuple], more: Sequence[bytes] = ()
+        self, name: str, leases: Sequence[Lease], said: Sequence, keys: Sequence[bytes] = (), repeats: bool = False
     ) -> tuple[list[Lease], int]:
-        """Run a script over leases; returns the leases that were held, and the time."""
-        (now, *lost), repeated = self._run_safely(name, [*args, *(value for one in said for value in one)], more)
-        return _but(leases, lost, now / 1e6 if repeated else inf), now
+        """Run a script over leases, again if the connection breaks; those that were held, and the time."""
+        try:
+            now, *lost = self.call(name, *said, keys=keys)
+        except ConnectionError:
+            if repeats:
+                raise
+            return self._settle_some(name, leases, said, keys, repeats=True)
+        return _but(leases, lost, now / 1e6 if repeats else inf), now
 
 
 def _but(leases: Sequence[Lease], lost: Sequence[int], settled: float = inf) -> list[Lease]:
@@ -526,16 +531,16 @@ class LanesOnRedis(BaseLanes):
         return next(iter(self._found(0, protocol.text(name))), None)
 
     def _found(self, limit: int, place: str | bytes) -> list[LaneRecord]:
-        return [protocol.lane_of(*found) for found in self._queue._run("lanes_of", (limit, place))]
+        return [protocol.lane_of(*found) for found in self._queue.call("lanes_of", limit, place)]
 
     def peek(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
         return self._queue._peek(READY, limit, after or "lanes ", name) if name and limit > 0 else []
 
     def pause(self, name: str, why: str) -> None:
-        self._queue._run("pause_lane", (protocol.text(name), protocol.text(why or "paused")))
+        self._queue.call("pause_lane", protocol.text(name), protocol.text(why or "paused"))
 
     def resume(self, name: str) -> bool:
-        return bool(self._queue._run("resume_lane", (self._queue.rings, protocol.text(name))))
+        return bool(self._queue.call("resume_lane", self._queue.rings, protocol.text(name)))
 
 
 class RedisBlockingQueue(RedisQueue):

@@ -403,7 +403,7 @@ def test_junk_in_the_log_of_what_was_completed_stops_nothing(queue, redis_client
     queue.put([again])
     queue.complete(queue.claim(1))
     args = (queue.rings, queue._remember, *protocol.accepted(again, None))
-    assert queue._run("put_again", args)[0] == [1]
+    assert queue.call("put_again", *args)[0] == [1]
 
 
 @pytest.mark.parametrize("part", ["env", "body"])
@@ -457,14 +457,14 @@ def test_what_nobody_can_read_is_given_up_though_the_put_aside_fails(queue, redi
     entries = work(3)
     queue.put(entries)
     spoil(redis_client, entries[0].id, "garbage")
-    run = queue._run
+    call = queue.call
 
-    def fails(name, *args):
+    def fails(name, *args, **keys):
         if name == "aside":
             raise OSError("away")
-        return run(name, *args)
+        return call(name, *args, **keys)
 
-    monkeypatch.setattr(queue, "_run", fails)
+    monkeypatch.setattr(queue, "call", fails)
     assert len(queue.claim(3, lease=0.001)) == 2
     monkeypatch.undo()
     eventually(lambda: queue.reap() and queue.stats().failed == 1)

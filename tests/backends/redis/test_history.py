@@ -17,8 +17,8 @@ def test_pages_are_the_newest_of_many_and_most_others_stay_in_the_store(queue, m
     queue.history.keep([*records], [*records.values()])
     expected = sorted(records, key=records.__getitem__, reverse=True)
     monkeypatch.setattr(protocol, "AT_ONCE", 100)
-    sent, run = [], queue._run
-    monkeypatch.setattr(queue, "_run", lambda *asked: sent.append(run(*asked)) or sent[-1])
+    sent, call = [], queue.history._call
+    monkeypatch.setattr(queue.history, "_call", lambda *asked: sent.append(call(*asked)) or sent[-1])
     page, found = queue.history.page(PAGE), []
     assert sum(len(answer) // 2 - 1 for answer in sent) < MANY / 4
     for _ in range(3):
