@@ -142,8 +142,11 @@ class RedisQueue(LeasedQueue):
             if isinstance(replies[0], bytes):
                 self._inbox_is_open = isinstance(replies[-1], bytes | int)
                 return True
-        self._inbox_is_open = False  # until a script puts one: nothing is left there that no script takes in
-        accepted = self.put([entry])[0]
+        try:
+            accepted = self.put([entry])[0]
+        except Exception:
+            self._inbox_is_open = False  # until a script puts one: nothing is left there that no script takes in
+            raise
         self._inbox_is_open = self._has_inbox
         return accepted
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -508,6 +509,30 @@ def test_a_key_of_a_wrong_type_stops_the_calls_that_go_by_a_script_and_then_all(
     assert queue.put_new(*work())
     assert stopped is (length > 0 and part != "repeated")
     arrive(queue)
+
+
+@pytest.mark.parametrize("part", ["own", "leases", "env", "body", "ready"])
+def test_a_claim_that_a_key_of_a_wrong_type_stops_leaves_all_there(queue, redis_client, part):
+    order = arrive(queue, 5)
+    redis_client.set(TAG + part, "x")
+    for verb in (queue.claim, queue.sweep, partial(queue.exchange, [], 3)):
+        with suppress(RedisKeyOfWrongType):
+            verb()
+    assert redis_client.xlen(INBOX) == 5
+    redis_client.delete(TAG + part)
+    assert queue.sweep() == 0
+    assert ids_of(queue.complete(queue.claim(9))) == order
+    assert (queue.stats().failed, queue.stats().done) == (0, 5)
+
+
+def test_a_class_that_writes_put_has_it_called(redis_client):
+    class Own(RedisQueue):
+        def put(self, entries, guards=None):
+            return super().put([replace(entry, priority=3) for entry in entries], guards)
+
+    queue = Own("mail", backends.redis_connection())
+    assert queue.put_new(*work())
+    assert queue.claim()[0].entry.priority == 3
 
 
 def test_a_bell_of_a_wrong_type_is_noticed_by_the_next_call(make, redis_client):

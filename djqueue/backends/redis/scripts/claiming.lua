@@ -39,6 +39,8 @@ if not IS_FAILED and call("XLEN", inbox) > 0 then
     ids, old, bodies, arrived, is_usual = arrivals(math.min(limit, most), now, 1)
   end
   if is_usual then -- the first of all, which need not stand in line
+    check("HLEN", own)
+    check("ZCARD", leases)
     has_more, units = arrived >= math.min(limit, most), #ids
     keep_by_id(body, ids, bodies)
   else
