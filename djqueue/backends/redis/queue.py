@@ -42,7 +42,6 @@ from djqueue.backends.guards import Guard, Span, remembering
 from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import RedisKeyOfWrongType, RedisLink, check_server, connections
-from djqueue.backends.redis.history import RedisHistory
 from djqueue.backends.redis.history import RedisHistory, records_of
 from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
@@ -63,6 +62,7 @@ LONGEST_IN_INBOX = 4096
 """Bytes of a body in the inbox, as a script takes in many at once."""
 TAKEN_IN_BY = 64
 """One of so many calls takes in what is in the inbox, if no consumer does: by its id, as processes may be short."""
+UTF8 = "utf-8", "surrogatepass"
 ENVELOPES_AT_ONCE, BODIES_AT_ONCE = 100, 10
 """Entries that a sweep looks at in one call, as the server does nothing else meanwhile; bodies may be large."""
 
@@ -363,7 +363,7 @@ class RedisQueue(LeasedQueue):
         """Commands of which one has an answer if the queue may know a message, also while that ends or is requeued."""
         waits = ("HEXISTS", self._keys.part("env"), protocol.text(id))
         failed = ("HEXISTS", self._keys.part("failed_env"), protocol.text(id))
-        return [waits, failed, ("EXISTS", self._keys.fact(f"{RESULTS}{id}")), ("EXISTS", self._inbox), waits]
+        return [waits, failed, ("EXISTS", self._keys.fact(f"{RESULTS}{id}"), self._inbox), waits]
 
     def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
         if facts or history:
