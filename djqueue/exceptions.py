@@ -97,6 +97,12 @@ class TablesMissing(StoreError, OperationalError, ProgrammingError):
     """A database lacks the tables of djqueue. It is also what Django raises then: one of the two, by the database."""
 
 
+class RateUnreadable(StoreError):
+    """What is kept of a rate limit cannot be read: an older version wrote it, or somebody changed it."""
+
+    stops_one = True
+
+
 class TimeLimitExceeded(QueueError, TimeoutError):
     """A command ran for longer than its `time_limit`."""
 

@@ -168,7 +168,7 @@ class QueueLane(models.Model):
     turn = CheckedBigIntegerField(default=0)
     not_before = CheckedBigIntegerField(_("not before"), default=0)
     paused_reason = BytewiseTextField(_("paused"), default="")
-    logs = BytewiseTextField(default="[]")  # of its windows, JSON
+    rates = BytewiseTextField(default="")  # a line for each of its windows: what was spent of it
     state = CheckedBigIntegerField(_("state"), choices=State.choices, default=State.CLOSED)
     sort_key = CheckedIntegerField(default=0)  # ready and queued: neg_priority of its first; scheduled: 0
     sort_at = CheckedBigIntegerField(default=0)  # ready and queued: turn; scheduled: when to look again

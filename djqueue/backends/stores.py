@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-from djqueue.exceptions import NotSupported
-from djqueue.flow.windows import Log, Window, adopted, capacity, granted, returned, used
+from djqueue.exceptions import NotSupported, RateUnreadable
+from djqueue.flow import rates
+from djqueue.flow.rates import Rate, agreed, capacity, returned
+from djqueue.flow.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +111,16 @@ class BaseStore:
     def acquire(self, rate_limit: RateLimit, count: int) -> Grant:
         """Spend up to ``count`` of a rate limit; exact, whatever other processes do at the same time.
 
-        A shared spacing is read before and written after.
+        A shared spacing is read before and written after. Raises RateUnreadable if what is kept of it cannot be read.
         """
         (key, spacing), ttl = keys_of(rate_limit), kept_for(rate_limit.window)
         while True:
             was, now = self.get(key), round(self.now() * 1e6)
             mark = self.get(spacing) if spacing else None
-            state = None if was is None else LimitState.read(was)
-            grant, after = spend(state, rate_limit, count, now, int(mark or 0))
+            grant, after = spend(rate_of(was, rate_limit), rate_limit, count, now, int(mark or 0))
             if spacing and grant.count and not self.swap(spacing, mark, b"%d" % now, ttl):
                 continue
-            if self.swap(key, was, after.written(), keep_of(after)):
+            if self.swap(key, was, kept(after), keep_of(after)):
                 return grant
             self._space_as_before(rate_limit, grant)
 
@@ -129,16 +129,15 @@ class BaseStore:
         if count == grant.count:
             self._space_as_before(rate_limit, grant)
         key = KEY + rate_limit.name
-        while count and (was := self.get(key)) is not None:
-            after = refund(LimitState.read(was), grant, count)
-            if self.swap(key, was, after.written(), keep_of(after)):
+        while count and (rate := rate_of(was := self.get(key), rate_limit)) is not None:
+            after = refund(rate, grant, count)
+            if self.swap(key, was, kept(after), keep_of(after)):
                 return
 
     def used(self, rate_limit: RateLimit) -> int:
         """How many of a rate limit are spent in its window now, whatever the window of the caller."""
-        was = self.get(KEY + rate_limit.name)
-        state = None if was is None else LimitState.read(was)
-        return 0 if state is None else used(state.window, state.log, round(self.now() * 1e6))
+        rate = rate_of(self.get(KEY + rate_limit.name), rate_limit)
+        return 0 if rate is None else rates.used(rate, round(self.now() * 1e6))
 
     def _space_as_before(self, rate_limit: RateLimit, grant: Grant) -> None:
         """Undo the spacing of a grant that was not used at all."""
@@ -154,8 +153,8 @@ class BaseStore:
         key = KEY + rate_limit.name
         while True:
             was = self.get(key)
-            after = changed(None if was is None else LimitState.read(was), rate_limit.window, round(self.now() * 1e6))
-            if self.swap(key, was, after.written(), keep_of(after)):
+            after = rates.fixed(rate_of(was, rate_limit), rate_limit.window, round(self.now() * 1e6))
+            if self.swap(key, was, kept(after), keep_of(after)):
                 return
 
     def forget_rate_limit(self, rate_limit: RateLimit) -> None:
@@ -188,11 +187,9 @@ class NoStore(BaseStore):
         return False
 
 
-# ---- The state of a rate limit, kept as one fact of a store
+# ---- The rate of a rate limit, kept as one fact of a store
 
 KEY, SPACING_KEY = "rate_limit:", "spacing:"
-CLAIMED_FOR = 60.0
-"""Seconds, or two windows if that is less, for which the stricter of two windows holds after its last use."""
 KEPT = 10 * 365 * 86400.0
 """Seconds for which a window that was set while it was in use is remembered."""
 
@@ -213,72 +210,45 @@ class Grant(NamedTuple):
     """The window in force, whatever the caller asked for."""
 
 
-class LimitState(NamedTuple):
-    """What is known of a rate limit."""
-
-    window: Window
-    used: int
-    """When it was last asked with this window, µs."""
-    log: Log = Log()
-    fixed: bool = False
-    """Whether the window was set while it was in use; then it holds, whatever the settings of its users."""
-
-    @classmethod
-    def read(cls, value: bytes) -> LimitState:
-        limit, span, ways, buffer, used, fixed, last, warm, *grants = json.loads(value)
-        log = Log(tuple(zip(grants[::2], grants[1::2], strict=True)), last, warm)
-        return cls(Window.read(limit, span, ways, buffer), used, log, bool(fixed))
-
-    def written(self) -> bytes:
-        head = [*self.window.written(), self.used, int(self.fixed), self.log.last, self.log.warm]
-        return json.dumps([*head, *(number for grant in self.log.grants for number in grant)]).encode()
+def rate_of(value: bytes | None, rate_limit: RateLimit) -> Rate | None:
+    """The rate that a fact holds. Raises RateUnreadable, with the name of the rate limit."""
+    try:
+        return None if value is None else Rate.read(value.decode())
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise unreadable(rate_limit) from error
 
 
-def spend(
-    state: LimitState | None, rate_limit: RateLimit, count: int, now: int, last: int = 0
-) -> tuple[Grant, LimitState]:
-    """What a rate limit allows of ``count`` at ``now`` (µs), and its state then.
+def unreadable(rate_limit: RateLimit) -> RateUnreadable:
+    """The error if what is kept of a rate limit cannot be read."""
+    return RateUnreadable(
+        f"What is kept of the rate limit {rate_limit.name!r} cannot be read: an older version wrote it, or somebody "
+        "changed it. Nothing leaves by it until it is forgotten: call reset() of a queue that has it."
+    )
+
+
+def kept(rate: Rate) -> bytes:
+    """The fact that holds a rate."""
+    return rate.written().encode()
+
+
+def spend(rate: Rate | None, rate_limit: RateLimit, count: int, now: int, last: int = 0) -> tuple[Grant, Rate]:
+    """What a rate limit allows of ``count`` at ``now`` (µs), and its rate then.
 
     ``last`` is when other rate limits last used its spacing.
     """
-    state = agreed(state, rate_limit.window, now)
-    window = state.window
-    log = state.log._replace(last=max(state.log.last, last))
-    has = capacity(window, log, now)
-    taken, before = min(count, has.free), log.last
-    if not taken:  # grants of others in its spacing are not kept here, as they may be returned
-        return Grant(0, has.wait / 1e6, has.reason, now, 0, window), state
-    log = granted(window, log, taken, now)
-    has = capacity(window, log, now)
-    return Grant(taken, has.wait / 1e6, has.reason, now, before, window), state._replace(log=log)
+    own = agreed(rate, rate_limit.window, now)
+    before = max(own.last, last)
+    taken, (spent,) = rates.spend([own._replace(last=before)], count, now)
+    has = capacity(spent, now)
+    grant = Grant(taken, has.wait / 1e6, has.reason, now, before if taken else 0, own.window)
+    return grant, spent if taken else own  # grants of others in its spacing are not kept here, as they may be returned
 
 
-def agreed(state: LimitState | None, window: Window, now: int) -> LimitState:
-    """The state as it holds for a user with this window; what was spent counts.
-
-    A window that was set while it was in use holds for all; else the stricter of two, as long as it is in use.
-    """
-    if state is None:
-        return LimitState(window, now)
-    if state.window == window:
-        return state._replace(used=now)
-    is_in_use = now - state.used < min(CLAIMED_FOR * 1e6, 2 * state.window.span)
-    if state.fixed or is_in_use and state.window.rank < window.rank:
-        return state
-    return LimitState(window, now, adopted(window, state.log))
-
-
-def changed(state: LimitState | None, window: Window, now: int) -> LimitState:
-    """The state after its window is set for all users; earlier grants count."""
-    log = Log() if state is None else adopted(window, state.log)
-    return LimitState(window, now, log, fixed=True)
-
-
-def refund(state: LimitState, grant: Grant, count: int) -> LimitState:
-    """The state when ``count`` of a grant was not used after all."""
-    log = returned(state.window, state.log, count, grant.at)
-    unused = count == grant.count and state.log.last == grant.at
-    return state._replace(log=log._replace(last=grant.before) if unused else log)
+def refund(rate: Rate, grant: Grant, count: int) -> Rate:
+    """The rate when ``count`` of a grant was not used after all."""
+    after = returned(rate, count, grant.at)
+    is_unused = count == grant.count and rate.last == grant.at
+    return after._replace(last=grant.before) if is_unused else after
 
 
 def kept_for(window: Window) -> float:
@@ -286,12 +256,12 @@ def kept_for(window: Window) -> float:
     return 2 * window.seconds
 
 
-def keep_of(state: LimitState) -> float:
-    """Seconds for which a state is kept; a window that was set is not forgotten with what was spent."""
-    return KEPT if state.fixed else kept_for(state.window)
+def keep_of(rate: Rate) -> float:
+    """Seconds for which a rate is kept; a window that was set is not forgotten with what was spent."""
+    return KEPT if rate.is_fixed else kept_for(rate.window)
 
 
 def keys_of(rate_limit: RateLimit) -> tuple[str, str]:
-    """The keys of its state, and of the mark of its spacing: "" if that is not shared."""
+    """The keys of its rate, and of the mark of its spacing: "" if that is not shared."""
     shared = rate_limit.spacing not in ("", rate_limit.name)
     return KEY + rate_limit.name, SPACING_KEY + rate_limit.spacing if shared else ""

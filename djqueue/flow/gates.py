@@ -11,12 +11,13 @@ entries that may not leave cost a claim nothing, however many they are.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple
 
-from djqueue.flow.windows import Capacity, Log, Window, capacity, expires_at, granted, moved
+from djqueue.flow.rates import Rate, expires_at, moved, room, spend, under
+from djqueue.flow.windows import Window
 
 LANE_READY, LANE_SCHEDULED, LANE_QUEUED, LANE_CLOSED = "ready", "scheduled", "queued", "closed"
 
@@ -88,6 +89,8 @@ class Gate:
 UNREADABLE = Gate(ordered=True)
 """One at a time, in order: that breaks no promise of any gate."""
 LONGEST_LANE = 255
+RATE_UNREADABLE = "its rate cannot be read: an older version wrote it, or somebody changed it"
+"""Why a lane is paused of which nobody knows what has left it."""
 
 
 @lru_cache(maxsize=1024)
@@ -154,22 +157,23 @@ class Lane:
     """It does not open before this, µs; a retry of its first, or a server that asked for patience."""
     paused_reason: str = ""
     """Why it waits for an operator to open it, if it does."""
-    logs: tuple[Log, ...] = field(default=())
-    """One per window of its gate."""
+    rates: tuple[Rate, ...] = ()
+    """One for each window of its gate; none as long as nothing was spent of any."""
 
     def with_gate(self, gate: Gate) -> Lane:
-        """The lane under another gate; a window that stays keeps its log.
+        """The lane under another gate; a window that stays keeps what was spent of it.
 
-        A new window takes the log of the window in its place, or else of the longest window. It may count too much,
+        A new window takes the grants of the window in its place, or else of the longest window. It may count too much,
         and never too little, even if producers of two versions change the gate to and fro.
         """
         if gate == self.gate:
             return self
-        pairs = list(zip(self.gate.windows, self.logs, strict=False))
-        known, longest = dict(pairs), max(pairs, key=lambda pair: pair[0].span, default=(None, Log()))[1]
-        logs = [*self.logs, *[longest] * len(gate.windows)]
-        kept = tuple(known.get(window, log) for window, log in zip(gate.windows, logs, strict=False))
-        return replace(self, gate=gate, logs=kept)
+        if not self.rates:
+            return replace(self, gate=gate)
+        known, longest = {rate.window: rate for rate in self.rates}, max(self.rates, key=lambda rate: rate.window.span)
+        others = [*self.rates, *[longest] * len(gate.windows)]
+        pairs = zip(gate.windows, others, strict=False)
+        return replace(self, gate=gate, rates=tuple(known.get(window) or under(rate, window) for window, rate in pairs))
 
 
 class Place(NamedTuple):
@@ -204,14 +208,13 @@ def is_idle(lane: Lane, head: Head | None, now: int) -> bool:
 
 def remembered_until(lane: Lane) -> int:
     """Until when its record matters although it is empty."""
-    pairs = zip(lane.gate.windows, lane.logs, strict=False)
-    return max([lane.not_before, *(expires_at(window, log) for window, log in pairs)])
+    return max([lane.not_before, *map(expires_at, lane.rates)])
 
 
 def opens_at(lane: Lane, head: Head, now: int) -> int:
     """When its first may leave as far as time decides; not after ``now`` if it may."""
     gathering = head.at + round(lane.gate.batch_timeout * 1e6) if head.waiting < lane.gate.min_batch else 0
-    opens: int = max(lane.not_before, gathering, now + _narrowest(lane, now).wait)
+    opens: int = max(lane.not_before, gathering, now + room(_rates(lane), now).wait)
     return opens
 
 
@@ -220,21 +223,19 @@ def leaving(lane: Lane, now: int) -> int:
     if lane.paused_reason or _is_full(lane) or lane.not_before > now:
         return 0
     most = lane.gate.concurrency - lane.in_flight if lane.gate.concurrency else inf
-    return int(min(lane.gate.max_run, most, _narrowest(lane, now).free))
+    return int(min(lane.gate.max_run, most, room(_rates(lane), now).free))
 
 
 def left(lane: Lane, number: int, turn: int, now: int) -> Lane:
     """The lane after ``number`` left it at ``now``."""
-    pairs = zip(lane.gate.windows, _logs(lane), strict=True)
-    logs = tuple(granted(window, log, number, now) for window, log in pairs)
-    return replace(lane, in_flight=lane.in_flight + number, turn=turn, logs=logs)
+    _, rates = spend(_rates(lane), number, now)
+    return replace(lane, in_flight=lane.in_flight + number, turn=turn, rates=rates)
 
 
 def deferred(lane: Lane, number: int, at: int, to: int, now: int) -> Lane | None:
     """The lane if ``number`` entries that left it at ``at`` count from ``to`` on; None if its windows forgot them."""
-    pairs = zip(lane.gate.windows, _logs(lane), strict=True)
-    logs: list[Any] = [moved(window, log, number, at, to, now) for window, log in pairs]
-    return None if None in logs else replace(lane, logs=tuple(logs))
+    rates: list[Any] = [moved(rate, number, at, to, now) for rate in _rates(lane)]
+    return None if None in rates else replace(lane, rates=tuple(rates))
 
 
 def settled(lane: Lane, number: int) -> Lane:
@@ -254,6 +255,11 @@ def block_until(lane: Lane, until: int) -> Lane:
     return replace(lane, not_before=max(lane.not_before, until))
 
 
+def stopped(lane: Lane) -> Lane:
+    """The lane if what was spent of its windows cannot be read: it begins anew when an operator opens it."""
+    return replace(lane, paused_reason=RATE_UNREADABLE, rates=())
+
+
 def is_blocked(lane: Lane, now: int) -> bool:
     """Whether a lane is paused or delayed, so that an operator may open it."""
     return bool(lane.paused_reason) or lane.not_before > now
@@ -264,8 +270,8 @@ def resumed(lane: Lane) -> Lane:
     return replace(lane, paused_reason="", not_before=0)
 
 
-def _logs(lane: Lane) -> tuple[Log, ...]:
-    return lane.logs or (Log(),) * len(lane.gate.windows)
+def _rates(lane: Lane) -> tuple[Rate, ...]:
+    return lane.rates or tuple(Rate(window) for window in lane.gate.windows)
 
 
 def _is_full(lane: Lane) -> bool:
@@ -274,9 +280,3 @@ def _is_full(lane: Lane) -> bool:
         if lane.gate.ordered
         else bool(lane.gate.concurrency) and lane.in_flight >= lane.gate.concurrency
     )
-
-
-def _narrowest(lane: Lane, now: int) -> Capacity:
-    """The window that lets the fewest leave; of several that let none, the one that takes longest."""
-    rooms = [capacity(window, log, now) for window, log in zip(lane.gate.windows, _logs(lane), strict=True)]
-    return min(rooms, key=lambda one: (one.free, -one.wait), default=Capacity())

@@ -133,7 +133,7 @@ class Migration(migrations.Migration):
                 ("turn", djqueue.models.CheckedBigIntegerField(default=0)),
                 ("not_before", djqueue.models.CheckedBigIntegerField(default=0, verbose_name="not before")),
                 ("paused_reason", djqueue.models.BytewiseTextField(default="", verbose_name="paused")),
-                ("logs", djqueue.models.BytewiseTextField(default="[]")),
+                ("rates", djqueue.models.BytewiseTextField(default="")),
                 (
                     "state",
                     djqueue.models.CheckedBigIntegerField(

@@ -21,10 +21,11 @@ from djqueue.flow.gates import (
     opens_at,
     place_of,
 )
-from djqueue.flow.windows import Log, Window
-from tests.flow.test_windows import START, told
-from tests.flow.test_windows import steps as stories
-from tests.flow.test_windows import windows as any_window
+from djqueue.flow.rates import under
+from djqueue.flow.windows import Window
+from tests.flow.test_rates import START, told
+from tests.flow.test_rates import steps as stories
+from tests.flow.test_rates import windows as any_window
 
 
 @st.composite
@@ -51,14 +52,14 @@ def any_gate(draw):
 def lanes(draw):
     """A lane with a past, and the moment after it."""
     gate, now = draw(any_gate()), START
-    logs = []
+    rates = []
     for window in gate.windows:
         story = told(window, draw(stories))
-        logs.append(story.log)
+        rates.append(story.rate)
         now = max(now, story.now)
     held = draw(st.sampled_from([0, START - 1, START + 10, START + 10**13]))
     paused = draw(st.sampled_from(["", "", "", "closed"]))
-    return Lane("lane", gate, draw(st.integers(0, 5)), draw(st.integers(0, 9)), held, paused, tuple(logs)), now
+    return Lane("lane", gate, draw(st.integers(0, 5)), draw(st.integers(0, 9)), held, paused, tuple(rates)), now
 
 
 heads = st.builds(Head, st.integers(-2, 2), st.integers(START - 10**6, START), st.integers(1, 4))
@@ -131,7 +132,7 @@ def test_a_lane_is_forgotten_only_if_a_new_one_would_do_the_same(pair):
     lane = replace(lane, in_flight=0, paused_reason="")
     now = now if is_idle(lane, None, now) else place_of(lane, None, now).at
     head = Head(0, now)
-    cold = replace(lane, logs=tuple(log._replace(warm=0) for log in lane.logs))
+    cold = replace(lane, rates=tuple(rate._replace(warm=0) for rate in lane.rates))
     assert leaving(cold, now) == leaving(Lane("lane", lane.gate), now)
     assert place_of(cold, head, now) == place_of(Lane("lane", lane.gate), head, now)
 
@@ -152,10 +153,10 @@ def test_another_gate_keeps_what_the_lane_knows(pair, gate):
     after = lane.with_gate(gate)
     assert (after.gate, after.in_flight) == (gate, lane.in_flight)
     assert (after.not_before, after.paused_reason) == (lane.not_before, lane.paused_reason)
-    known = dict(zip(lane.gate.windows, lane.logs, strict=True))
-    assert len(after.logs) == len(gate.windows)
-    for window, log in zip(gate.windows, after.logs, strict=True):
-        assert log == known[window] if window in known else log in (lane.logs or (Log(),))
+    known = {rate.window: rate for rate in lane.rates}
+    assert tuple(rate.window for rate in after.rates) == (gate.windows if known else ())
+    for rate in after.rates:
+        assert rate == known.get(rate.window) or rate in [under(one, rate.window) for one in lane.rates]
 
 
 def test_a_place_tells_the_rank_of_the_first():

@@ -6,7 +6,6 @@ what arrived in them, and leases the entries that their board lets leave. Settli
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from djqueue.backends.entries import Lease
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
 from djqueue.flow.gates import HOLD_PAUSE, LANE_QUEUED, Gate, Head, Lane, Place
-from djqueue.flow.windows import Log
+from djqueue.flow.rates import Rate
 
 MOST_READ = 1000
 """The most entries of one lane that one claim looks at."""
@@ -290,6 +289,8 @@ class LaneTransaction:
     def __init__(self, sql: Dialect, wakes: bool = False):
         self.sql, self._wakes = sql, wakes
         self.held: dict[str, LockedLane] = {}
+        self._stopped: set[str] = set()
+        """Lanes of which nobody knows what has left them."""
         self.now = 0
         self.is_read = False
         """Whether the first entries of the lanes are known, so that lanes may be placed without another read."""
@@ -300,6 +301,7 @@ class LaneTransaction:
         """Hold lanes by their rows; returns the names of those that were not held before."""
         fresh = [one for one in map(LockedLane.read, rows) if one.lane.name not in self.held]
         self.held |= {one.lane.name: one for one in fresh}
+        self._stopped |= {one.lane.name for one in fresh if one.is_stopped}
         return [one.lane.name for one in fresh]
 
     def hold_named(self, names: Iterable[str], wait: bool) -> None:
@@ -438,7 +440,7 @@ class LaneTransaction:
 
     def place(self, names: Iterable[str] | None = None) -> None:
         """Put lanes where they belong, and then their parents."""
-        chosen = set(self.held if names is None else names)
+        chosen = set(self.held if names is None else names) | (self._stopped & self.held.keys())
         chosen |= {one.lane.gate.parent for name in chosen for one in self.chain(name)} - {""}
         if not self.is_read:
             self.read(names=chosen)
@@ -501,13 +503,18 @@ class LockedLane:
     """Whether all entries that wait in it were read."""
     line_rank: int | None = None
     """The rank of the first lane that is queued in it, if there is one."""
+    is_stopped: bool = False
+    """Whether what was spent of its windows cannot be read."""
 
     @classmethod
     def read(cls, row: tuple) -> LockedLane:
-        seq, name, _, gate, in_flight, turn, not_before, paused, logs, *_ = row
+        seq, name, _, gate, in_flight, turn, not_before, paused, rates, *_ = row
         ours = gate_of(gate, name)
-        lane = Lane(name, ours, max(0, in_flight), turn, not_before, paused, _logs_of(logs, len(ours.windows)))
-        return cls(seq, number_of(name), lane, (seq, *row[3:]))
+        spent = _rates_of(rates, ours)
+        lane = Lane(name, ours, max(0, in_flight), turn, not_before, paused, spent or ())
+        if spent is None:
+            lane = gates.stopped(lane)
+        return cls(seq, number_of(name), lane, (seq, *row[3:]), is_stopped=spent is None)
 
     def written(self, place: Place) -> tuple:
         """The row of the lane at this place."""
@@ -519,7 +526,7 @@ class LockedLane:
             lane.turn,
             lane.not_before,
             lane.paused_reason,
-            json.dumps(lane.logs, separators=(",", ":")),
+            "\n".join(rate.written() for rate in lane.rates),
         )
         return self.seq, text_of(lane.gate), *known, state, place.rank, moment
 
@@ -543,16 +550,13 @@ class LockedLane:
         return min(most, room, slots) + max(1, gate.min_batch)
 
 
-def _logs_of(text: str, count: int) -> tuple[Log, ...]:
-    """The logs of ``count`` windows; nothing if the text cannot be read, as it was changed by hand."""
+def _rates_of(text: str, gate: Gate) -> tuple[Rate, ...] | None:
+    """What was spent of the windows of a gate; None if that cannot be read."""
     try:
-        logs = tuple(
-            Log(tuple((int(at), int(number)) for at, number in grants), int(last), int(warm))
-            for grants, last, warm in json.loads(text)
-        )
-    except (ArithmeticError, TypeError, ValueError, RecursionError):
-        return ()
-    return logs if len(logs) == count else ()
+        rates = tuple(map(Rate.read, text.splitlines()))
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    return rates if not rates or tuple(rate.window for rate in rates) == gate.windows else None
 
 
 def make_lanes(sql: Dialect, wanted: dict[str, str]) -> None:

@@ -11,7 +11,8 @@ from djqueue.backends.database.session import Database
 from djqueue.backends.database.sql.dialect import Dialect, Payment
 from djqueue.backends.database.store import DatabaseStore
 from djqueue.backends.entries import Claimed, Lease, untried
-from djqueue.backends.stores import LimitState, RateLimit
+from djqueue.backends.stores import RateLimit
+from djqueue.flow.rates import Rate
 
 
 def claim_within(
@@ -26,19 +27,19 @@ def claim_within(
     key, spacing = stores.keys_of(rate_limit)
     with sql.atomic():
         facts, now = sql.hold_as_of(store.keys_of(rate_limit))
-        state = _state(facts.get(store.key(key)))
+        rate = stores.rate_of(facts.get(store.key(key)), rate_limit)
         last = int(facts.get(store.key(spacing)) or 0) if spacing else 0
-        granted, _ = stores.spend(state, rate_limit, limit, now, last)
+        granted, _ = stores.spend(rate, rate_limit, limit, now, last)
         if not granted.count:
             return Claimed((), granted.retry_after, granted.reason)
         claimed = claim(granted.count, now)
         if not claimed:
             return claimed
         now = max(now, *(round(lease.claimed * 1e6) for lease in claimed))  # what leaves lanes does so a little later
-        spent, state = stores.spend(state, rate_limit, len(claimed), now, last)
-        store.put(key, state.written(), stores.keep_of(state))
+        spent, rate = stores.spend(rate, rate_limit, len(claimed), now, last)
+        store.put(key, stores.kept(rate), stores.keep_of(rate))
         if spacing:
-            store.put(spacing, b"%d" % now, stores.kept_for(state.window))
+            store.put(spacing, b"%d" % now, stores.kept_for(rate.window))
         if surplus := claimed[spent.count :]:
             release([untried(lease) for lease in surplus])
     if len(claimed) < granted.count or len(claimed) == limit == spent.count:
@@ -46,17 +47,13 @@ def claim_within(
     return Claimed(claimed[: spent.count], spent.retry_after, spent.reason)
 
 
-def _state(value: bytes | None) -> LimitState | None:
-    return None if value is None else LimitState.read(value)
-
-
 class Look(NamedTuple):
     """A rate limit, seen without a lock."""
 
     now: int
     value: bytes | None = None
-    state: LimitState | None = None
-    """The state that the value holds."""
+    rate: Rate | None = None
+    """The rate that the value holds."""
     nothing: Claimed | None = None
     """Why there is nothing to claim, if that is plain to see."""
 
@@ -80,10 +77,10 @@ class Looks:
                 return Look(now, nothing=Claimed((), seconds_to(glance.soonest, now)))
         else:
             now, value = self._database.run(sql.get_as_of, key)
-        state = _state(value)
-        grant, _ = stores.spend(state, rate_limit, 1, now)
+        rate = stores.rate_of(value, rate_limit)
+        grant, _ = stores.spend(rate, rate_limit, 1, now)
         nothing = None if grant.count else self.found(Claimed((), grant.retry_after, grant.reason))
-        return Look(now, value, state, nothing)
+        return Look(now, value, rate, nothing)
 
     def found(self, claimed: Claimed) -> Claimed:
         """Remember for the next look whether the queue is empty."""
@@ -107,9 +104,9 @@ def claim_paid(
     key, spacing = stores.keys_of(rate_limit)
     if look.value is None or spacing:
         return 0, Claimed()
-    grant, state = stores.spend(look.state, rate_limit, most, look.now)
-    keep = micros(stores.keep_of(state))
-    payment = Payment(store.key(key), look.value, state.written(), keep, look.now)
+    grant, rate = stores.spend(look.rate, rate_limit, most, look.now)
+    keep = micros(stores.keep_of(rate))
+    payment = Payment(store.key(key), look.value, stores.kept(rate), keep, look.now)
     there, leases = claim(ask._replace(limit=grant.count, since=str(look.now)), payment)
     if grant.count == ask.limit:
         return there, Claimed(leases, 0.0)

@@ -45,7 +45,7 @@ from djqueue.backends.redis.connection import RedisKeyOfWrongType, RedisLink, ch
 from djqueue.backends.redis.history import RedisHistory, records_of
 from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
-from djqueue.backends.stores import RESULTS
+from djqueue.backends.stores import RESULTS, unreadable
 from djqueue.exceptions import InvalidQueueError
 from djqueue.utils import log_safely, plain
 from djqueue.utils import priority as checked_priority
@@ -169,7 +169,10 @@ class RedisQueue(LeasedQueue):
         keys = shared.rate_limit_keys(rate_limit, self._keys.part("meta"))
         sizes = (min(limit, protocol.AT_ONCE), protocol.AT_ONCE)
         said = (int(begin), protocol.text(owner), self._remember, *rate_limit.window.written())
-        return self._claim("claim_within", sizes, lease, said, keys)
+        claimed = self._claim("claim_within", sizes, lease, said, keys)
+        if claimed.reason == "unreadable":
+            raise unreadable(rate_limit)
+        return claimed
 
     def _claim(self, name: str, sizes: tuple, lease: float, said: tuple, keys: Sequence[bytes] = ()) -> Claimed:
         self._disown()

@@ -9,11 +9,10 @@ from typing import Any
 
 from djqueue.backends.base import FAILED_SUFFIX, BaseStore, RateLimit
 from djqueue.backends.redis.connection import RedisLink
-from djqueue.backends.redis.protocol import AT_ONCE, milliseconds, portions, slices, until
+from djqueue.backends.redis.protocol import AT_ONCE, milliseconds, portions, slices
 from djqueue.backends.redis.scripts import script
-from djqueue.backends.stores import RESULTS, Change, Grant, keys_of
+from djqueue.backends.stores import RESULTS, Change, keys_of
 from djqueue.exceptions import NotSupported
-from djqueue.flow.windows import Window
 
 OWN = "queue:"
 """The name of a rate limit that one queue alone has begins with this; the name of the queue follows."""
@@ -133,23 +132,8 @@ class RedisStore(BaseStore):
 
     # ---- rate limits
 
-    def acquire(self, rate_limit: RateLimit, count: int) -> Grant:
-        found = self._run("acquire_limit", self.rate_limit_keys(rate_limit), (count, *rate_limit.window.written()))
-        granted, wait, why, at, before, window = found
-        return Grant(granted, until(int(wait)), why.decode(), int(at), int(before), Window.read(*window))
-
-    def release(self, rate_limit: RateLimit, grant: Grant, count: int) -> None:
-        if count:
-            self._run("release_limit", self.rate_limit_keys(rate_limit), (count, grant.count, grant.at, grant.before))
-
-    def used(self, rate_limit: RateLimit) -> int:
-        return int(self._run("used_limit", self.rate_limit_keys(rate_limit)[:1], ()))
-
-    def change_rate_limit(self, rate_limit: RateLimit) -> None:
-        self._run("change_limit", self.rate_limit_keys(rate_limit), rate_limit.window.written())
-
     def rate_limit_keys(self, rate_limit: RateLimit, *others: bytes) -> list[bytes]:
-        """The keys of its state and, if others share it, of its spacing.
+        """The keys of its rate and, if others share it, of its spacing.
 
         Raises NotSupported if these and ``others`` live in several slots of a cluster: no step can be atomic there.
         """

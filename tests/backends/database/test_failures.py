@@ -18,7 +18,9 @@ from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, untried
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.settler import Settler
+from djqueue.exceptions import RateUnreadable
 from djqueue.flow.gates import UNREADABLE, Gate
+from djqueue.flow.rates import Rate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
@@ -27,7 +29,7 @@ from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.testing import eventually
 from djqueue.testing.contract.history import records
 from djqueue.testing.contract.lane_steps import drained, fill, runs_of, unit
-from djqueue.testing.contract.steps import claim, leased, names, put, with_counts
+from djqueue.testing.contract.steps import claim, leased, names, nothing_to_claim, put, with_counts
 from djqueue.utils import clock
 from tests.app.commands import note
 from tests.support.consumer import recorded_signals
@@ -468,14 +470,38 @@ def test_a_strange_gate_of_a_lane_stops_nothing(queue, text):
     assert {lane.name for lane in queue.lanes.page()} <= {"lane", "other", "third"}
 
 
-@pytest.mark.parametrize("logs", ["", "x", "{}", "[1]", '[["a",1,2]]', "[[[[null,1]],0,0]]", "[[],[]]", "null"])
-def test_logs_that_cannot_be_read_are_none(queue, logs):
+OLD_LOGS = "[[[[1700000000000000,1]],0,0]]"
+
+
+@pytest.mark.parametrize("rates", ["x", "{}", OLD_LOGS, Rate(Window(9, 60.0)).written(), "1 1 0 0 0 0 0 0 0 0|\n" * 2])
+def test_a_rate_that_cannot_be_read_stops_its_lane_alone_until_somebody_opens_it(queue, rates):
     gate = Gate(windows=(Window(10, 60.0),))
     fill(queue, "lane", "1", "2", gate=gate)
     assert names(unit(queue)) == ["1"]
-    QueueLane.objects.using(queue.database).filter(queue=queue.name).update(logs=logs, in_flight=MOST)
+    QueueLane.objects.using(queue.database).filter(queue=queue.name).update(rates=rates, in_flight=MOST)
     put(queue, "other")
-    assert {names(unit(queue))[0] for _ in range(2)} == {"2", "other"}
+    fill(queue, "next", "3", gate=gate)
+    assert {names(unit(queue))[0] for _ in range(2)} == {"3", "other"}
+    assert nothing_to_claim(queue)
+    record = queue.lane("lane")
+    assert (record.state, record.waiting, "cannot be read" in record.paused_reason) == ("closed", 1, True)
+    assert queue.resume_lane("lane")
+    assert names(unit(queue)) == ["2"]
+
+
+@pytest.mark.parametrize("value", [b"x", b"\xff", b"[10, 60000000, 0, 0, 1700000000000000, 0, 0, 0]"])
+def test_a_rate_limit_that_cannot_be_read_stops_what_it_bounds_by_name_until_it_is_forgotten(queue, value):
+    rate_limit, other = RateLimit("first", Window(10, 60)), RateLimit("second", Window(10, 60))
+    put(queue, "1", "2", "3")
+    assert names(queue.claim_within(rate_limit)) == ["1"]
+    QueueFact.objects.using(queue.database).filter(name__endswith="first").update(value=value)
+    shared = queue.store.shared
+    for ask in (queue.claim_within, shared.used, shared.change_rate_limit, lambda limit: shared.acquire(limit, 1)):
+        with pytest.raises(RateUnreadable, match="'first' cannot be read"):
+            ask(rate_limit)
+    assert names(queue.claim_within(other)) == ["2"]
+    shared.forget_rate_limit(rate_limit)
+    assert names(queue.claim_within(rate_limit)) == ["3"]
 
 
 # ---- locks

@@ -1,5 +1,6 @@
 """What somebody, or an older version, wrote into the keys of a queue costs what it is of, and nothing else."""
 
+import json
 import logging
 import re
 import shlex
@@ -15,6 +16,7 @@ from djqueue.backends.redis import protocol
 from djqueue.backends.redis.connection import RedisKeyOfWrongType
 from djqueue.backends.redis.queue import RedisBlockingQueue
 from djqueue.backends.stores import KEY
+from djqueue.exceptions import RateUnreadable
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
@@ -341,6 +343,40 @@ def test_a_rate_limit_of_a_wrong_type_stops_what_it_bounds(queue, redis_client, 
             queue.claim_within(rate_limit, 1)
         move_aside(redis_client, told.value)
     assert len(eventually(lambda: queue.claim_within(rate_limit, 1))) == 1
+
+
+@pytest.mark.parametrize("value", ["x", b"\xff", "[10, 60000000, 0, 0, 1700000000000000, 0, 0, 0]", b"\x9a\x0a"])
+def test_a_rate_limit_that_cannot_be_read_stops_what_it_bounds_by_name_until_it_is_forgotten(
+    queue, redis_client, value
+):
+    rate_limit, other = RateLimit("queue:mail", Window(10, 60.0)), RateLimit("second", Window(10, 60.0))
+    queue.put(work(3))
+    assert len(queue.claim_within(rate_limit)) == 1
+    redis_client.set(f"{TAG}fact:{KEY}queue:mail", value)
+    shared = queue.store.shared
+    for ask in (queue.claim_within, shared.used, shared.change_rate_limit, lambda limit: shared.acquire(limit, 1)):
+        with pytest.raises(RateUnreadable, match="'queue:mail' cannot be read"):
+            ask(rate_limit)
+    assert len(queue.claim_within(other)) == 1
+    shared.forget_rate_limit(rate_limit)
+    assert len(queue.claim_within(rate_limit)) == 1
+
+
+@pytest.mark.parametrize("rates", [["x"], [{"text": "", "sum": 0, "last": 0, "warm": 0, "newest": 0}], "x", [b""] * 2])
+def test_a_rate_of_a_lane_that_cannot_be_read_stops_its_lane_alone_until_somebody_opens_it(queue, redis_client, rates):
+    gate = Gate(windows=(Window(10, 60.0),)).written()
+    queue.put([Entry(b"", id, lane="a", gate=gate) for id in "12"])
+    assert [lease.entry.id for lease in queue.claim(1)] == ["1"]
+    put_rates = "local r = {cmsgpack.unpack(redis.call('HGET', KEYS[1], 'a'))} r[15] = cjson.decode(ARGV[1]) "
+    put_rates += "redis.call('HSET', KEYS[1], 'a', cmsgpack.pack(unpack(r)))"
+    redis_client.eval(put_rates, 1, f"{TAG}lanes", json.dumps(rates, default=bytes.decode))
+    queue.put([Entry(b"", "3", lane="b", gate=gate), Entry(b"", "4")])
+    assert sorted(lease.entry.id for lease in queue.claim(9)) == ["3", "4"]
+    record = queue.lane("a")
+    assert (record.state, record.waiting, "cannot be read" in record.paused_reason) == ("closed", 1, True)
+    assert queue.claim(9) == []
+    assert queue.resume_lane("a")
+    assert [lease.entry.id for lease in queue.claim(1)] == ["2"]
 
 
 FACTS = {

@@ -1,54 +1,128 @@
 """RateLimits on Redis: exact, of their own tag, gone by themselves."""
 
+import json
 import random
+from collections.abc import Iterator
+from math import inf
 
 import pytest
 import redis
 
 from djqueue.backends import stores
 from djqueue.backends.base import Entry, RateLimit
+from djqueue.backends.redis import scripts
 from djqueue.backends.redis.queue import RedisQueue
-from djqueue.backends.stores import Grant
 from djqueue.exceptions import NotSupported
 from djqueue.flow.gates import Gate
+from djqueue.flow.rates import Rate, agreed, capacity, expires_at, moved, spend
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests.backends.redis.support import keys, once, work
+from tests.support.backends import FULL
 
 pytestmark = pytest.mark.server("redis")
 
 
-WINDOWS = [Window(5, 0.05), Window(3, 0.06, True), Window(4, 0.04, True, True), Window(6, 0.06, True, True, 2)]
+LUA = """
+local now, answers = nil, {}
+local function whole(number) return string.format("%.0f", number) end
+RATES
+local rates, rate = rate_rules(), nil
+for _, step in ipairs(cjson.decode(ARGV[1])) do
+  local verb, at, number, to, window = unpack(step)
+  if verb == "new" then
+    rate = rates.new(rates.window(unpack(window)))
+  elseif verb == "agreed" then
+    rate = rates.agreed(rate, rates.window(unpack(window)), at)
+  elseif verb == "moved" then
+    rate = rates.moved(rate, to, number, at) or rate
+  else
+    local free = rates.capacity(rate, at)
+    rates.spend({rate}, math.min(number, free), at)
+  end
+  local free, wait, why = rates.capacity(rate, at)
+  rate = rates.read(rates.written(rate))
+  answers[#answers + 1] = {whole(free), whole(wait), why, rates.written(rate), whole(rates.expires_at(rate))}
+end
+return cjson.encode(answers)
+"""
+WINDOWS = [
+    Window(5, 0.05),
+    Window(1, 0.02, margin=0.02),
+    Window(3, 0.06, True),
+    Window(4, 0.04, True, True),
+    Window(6, 0.06, True, True, 2),
+    Window(2000, 0.05),
+    Window(0, 1.0),
+]
+SEQUENCES, STEPS = 400 if FULL else 20, 100
 
 
-@pytest.mark.parametrize("window", [*WINDOWS, Window(2000, 0.05)], ids=str)
+def steps_of(choose: random.Random) -> list[tuple]:
+    """A verb, now, a number or a moment, the moment of a grant, and a window, of each step."""
+    now, left, window = 1_700_000_000_000_000, [], choose.choice(WINDOWS)
+    steps = [("new", now, 0, 0, window)]
+    for _ in range(STEPS):
+        now += choose.choice([0, 1, choose.randint(1, 20_000), choose.randint(1, 200_000)])
+        verb = choose.choice(["spend"] * 6 + ["moved"] * 2 + ["agreed"])
+        if verb == "moved":
+            to, before = now + choose.randint(0, 5_000), choose.choice(left[-5:] or [now])
+            steps.append((verb, now, to, before, window))
+        else:
+            steps.append((verb, now, choose.choice([1, 2, 5, 700]), 0, choose.choice(WINDOWS)))
+            left.append(now)
+    return steps
+
+
+def by_rule(steps: list[tuple]) -> Iterator[list]:
+    """What the rule of the other stores says to each step."""
+    rate = Rate(WINDOWS[0])
+    for verb, now, number, at, window in steps:
+        if verb == "new":
+            rate = Rate(window)
+        elif verb == "agreed":
+            rate = agreed(rate, window, now)
+        elif verb == "moved":
+            rate = moved(rate, 1, at, number, now) or rate
+        else:
+            _, (rate,) = spend([rate], number, now)
+        has = capacity(rate, now)
+        yield [
+            str(has.free),
+            "-1" if has.wait == inf else str(has.wait),
+            has.reason,
+            rate.written(),
+            str(expires_at(rate)),
+        ]
+
+
+@pytest.mark.parametrize("seed", range(SEQUENCES))
+def test_the_script_and_the_rule_of_the_other_stores_decide_alike_and_write_the_same(redis_client, seed):
+    steps = steps_of(random.Random(seed))
+    said = json.dumps([(*step, window.written()) for *step, window in steps])
+    answers = json.loads(redis_client.eval(LUA.replace("RATES", scripts._texts()["rates"]), 0, said))
+    assert answers == [*by_rule(steps)]
+
+
+@pytest.mark.parametrize("window", WINDOWS[:-1], ids=str)
 @pytest.mark.parametrize("spacing", ["", "both"])
-def test_a_rate_limit_is_spent_as_its_rule_says(make, window, spacing):
-    """The same calls at the moments at which the server made them; it may forget what is older than the window."""
-    store, choose = make().store.shared, random.Random(str(window))
-    rate_limit, account, last, latest = RateLimit(new_id(), window, spacing and new_id()), None, 0, 0
-    for _ in range(500):
-        is_gone = store.get(stores.KEY + rate_limit.name) is None
-        count = choose.randint(1, window.limit)
-        grant = store.acquire(rate_limit, count)
-        is_old = is_gone or grant.at - latest >= window.seconds * 1e6
-        accounts = [None] if is_gone else [account, *[None] * is_old]
-        rules = [(was, before) for was in accounts for before in (last, *[0] * is_old)]
-        told = [stores.spend(was, rate_limit, count, grant.at, before) for was, before in rules]
-        expected, account = next((one for one in told if grant[:4] == comparable(one[0])), told[0])
-        assert grant[:4] == comparable(expected)
-        latest = grant.at if grant.count else latest
-        if grant.count and choose.random() < 0.3:
-            back = choose.randint(1, grant.count)
-            store.release(rate_limit, grant, back)
-            account = stores.refund(account, expected, back)
-        elif grant.count and spacing:
-            last = grant.at
-
-
-def comparable(grant: Grant) -> tuple:
-    return grant.count, pytest.approx(grant.retry_after), grant.reason, grant.at
+def test_a_claim_spends_a_rate_limit_as_its_rule_says(make, window, spacing):
+    """The same claims at the moments at which the server made them; it may forget what is older than the window."""
+    queue, choose = make(), random.Random(str(window))
+    store, rate_limit = queue.store.shared, RateLimit(new_id(), window, spacing and new_id())
+    queue.put(work(4000))
+    rate, last = None, 0
+    for _ in range(200):
+        count = choose.randint(1, min(window.limit, 15))
+        claimed = queue.claim_within(rate_limit, count)
+        value = store.get(stores.KEY + rate_limit.name)
+        if not claimed or value is None:
+            continue
+        now, is_gone = round(claimed[0].claimed * 1e6), rate is None or expires_at(rate) <= claimed[0].claimed * 1e6
+        grant, rate = stores.spend(None if is_gone else rate, rate_limit, count, now, last)
+        assert (grant.count, rate.written().encode()) == (len(claimed), value)
+        last = now if spacing else 0
 
 
 def test_a_run_gives_what_the_rate_limit_allows_and_the_rest_keeps_its_place(make):

@@ -427,7 +427,7 @@ class Dialect:
 
     def make_lanes(self, lanes: Sequence[tuple]) -> None:
         """Insert missing lanes by name, number, gate and turn; they have no place yet."""
-        rows = ", ".join(["(%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)"] * len(lanes))
+        rows = ", ".join(["(%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0)"] * len(lanes))
         sql = f"INSERT INTO djqueue_lane (queue, {text.LANE.removeprefix('seq, ')}) VALUES {rows} {self.lane_stays}"
         self.count(sql, [value for lane in sorted(lanes) for value in (self.queue, *lane)])
 

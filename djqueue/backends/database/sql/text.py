@@ -175,8 +175,8 @@ LIVING = "(until IS NULL OR until > NOW)"
 INSERT_FACT = "INSERT INTO djqueue_fact (name, value, until, counter)"
 FACT = "(%s, %s, NOW + %s, 0)"
 
-LANE = "seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
-WRITTEN = "seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at"
+LANE = "seq, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at"
+WRITTEN = "seq, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at"
 """The columns that are written for an existing lane."""
 ASSIGNED = ", ".join(f"{name} = u.{name}" for name in WRITTEN.split(", ")[1:])
 LANE_THAT, MESSAGE = (f"FROM djqueue_{table} WHERE queue = %(queue)s AND state" for table in ("lane", "message"))

@@ -14,9 +14,11 @@
 local function lane_rules(now)
   -- Where in a member of wait or line these end; the flag is what stands before the id.
   local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
+  local RATE_UNREADABLE = "its rate cannot be read: an older version wrote it, or somebody changed it"
 
-  -- with: windows gates moves
+  -- with: rates gates moves
   local gates, known, touched, turns, rules = gate_rules(now), {}, {}, nil, {}
+  local touch
   local is_checked = false
   -- Whatever changes something begins with this.
   function rules.check()
@@ -39,20 +41,26 @@ local function lane_rules(now)
   local function read(name, value)
     local lane = {name = name}
     lane.number, lane.gate, lane.seq, lane.in_flight, lane.turn, lane.not_before, lane.paused_reason, lane.where, lane.rank, lane.at,
-      lane.queued_in, lane.lined, lane.waiting, lane.head, lane.logs = cmsgpack.unpack(value)
-    lane.stood_at = lane.turn
+      lane.queued_in, lane.lined, lane.waiting, lane.head, lane.rates = cmsgpack.unpack(value)
+    lane.stood_at, lane.rates = lane.turn, gates.read_rates(lane.gate, lane.rates)
     return lane
   end
 
-  -- A record that cannot be read counts as none: its lane begins again, and a sweep finds the entries in it.
+  -- A record that cannot be read counts as none: its lane begins again, and a sweep finds the entries in it. If nobody knows what
+  -- has left it, it waits for an operator.
   local function read_if_sound(name, value)
     local is_sound, lane = pcall(read, name, value)
-    return is_sound and type(lane.number) == "string" and type(lane.logs) == "table" and lane
+    if not is_sound or type(lane.number) ~= "string" then return nil end
+    if not lane.rates then
+      lane.rates, lane.paused_reason = {}, RATE_UNREADABLE
+      touch(lane)
+    end
+    return lane
   end
 
   local function written(lane)
     return cmsgpack.pack(lane.number, lane.gate, lane.seq, lane.in_flight, lane.turn, lane.not_before, lane.paused_reason, lane.where,
-      lane.rank, lane.at, lane.queued_in, lane.lined, lane.waiting, lane.head, lane.logs)
+      lane.rank, lane.at, lane.queued_in, lane.lined, lane.waiting, lane.head, gates.written_rates(lane))
   end
 
   local function get(name)
@@ -89,7 +97,7 @@ local function lane_rules(now)
     local number = string.format("%012.0f", count_up("lane", 1, now / 1000000))
     known[name] = {
       name = name, number = number, gate = "{}", seq = -1, in_flight = 0, turn = next_turn(), not_before = 0, paused_reason = "",
-      where = "closed", rank = 0, at = 0, queued_in = "", lined = 0, waiting = 0, head = "", logs = {},
+      where = "closed", rank = 0, at = 0, queued_in = "", lined = 0, waiting = 0, head = "", rates = {},
     }
     step_in(names, name, 0)
     return known[name]
@@ -100,7 +108,7 @@ local function lane_rules(now)
     if not lane.is_touched then touched[#touched + 1], lane.is_touched = lane, true end
   end
 
-  local function touch(lane)
+  function touch(lane)
     keep(lane)
     lane.is_stale = true
   end
@@ -110,8 +118,7 @@ local function lane_rules(now)
   local function define(name, text, seq)
     local lane = get_or_make(name)
     if seq >= lane.seq and text ~= lane.gate or lane.seq < 0 then
-      lane.logs = gates.logs_for(gates.gate(text), gates.gate(lane.gate), lane.logs)
-      lane.gate = text
+      gates.change(lane, text)
       touch(lane)
     end
     lane.seq = math.max(seq, lane.seq)
@@ -307,12 +314,12 @@ local function lane_rules(now)
     local changed = {}
     for _, name in ipairs({cmsgpack.unpack(had_left)}) do
       local lane = get(name)
-      local logs = lane and gates.deferred(lane, left_at, to)
-      if not logs then return false end
-      changed[#changed + 1] = {lane, logs}
+      local rates = lane and gates.deferred(lane, left_at, to)
+      if not rates then return false end
+      changed[#changed + 1] = {lane, rates}
     end
     for _, change in ipairs(changed) do
-      change[1].logs = change[2]
+      change[1].rates = change[2]
       touch(change[1])
     end
     return true

@@ -284,12 +284,12 @@ ORDER BY created LIMIT %s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 SELECT NOW;
 INSERT INTO djqueue_lane (
-    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 )
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.rates, l.state,
     l.sort_key, l.sort_at
 FROM (SELECT %s COLLATE utf8mb4_nopad_bin AS name) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name) ON l.name = u.name
@@ -342,11 +342,11 @@ WHERE queue = %s
   AND token = %s;
 UPDATE (
     SELECT %s AS seq, %s AS gate, %s AS in_flight, %s AS turn, %s AS not_before, %s AS paused_reason,
-        %s AS logs, %s AS state, %s AS sort_key, %s AS sort_at
+        %s AS rates, %s AS state, %s AS sort_key, %s AS sort_at
 ) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (PRIMARY) ON l.seq = u.seq
 SET l.gate = u.gate, l.in_flight = u.in_flight, l.turn = u.turn, l.not_before = u.not_before,
-    l.paused_reason = u.paused_reason, l.logs = u.logs, l.state = u.state, l.sort_key = u.sort_key,
+    l.paused_reason = u.paused_reason, l.rates = u.rates, l.state = u.state, l.sort_key = u.sort_key,
     l.sort_at = u.sort_at;
 COMMIT;
 -- SELECT as in: claim: nothing is there
@@ -378,9 +378,9 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
 SELECT NOW;
 INSERT INTO djqueue_lane (
-    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 )
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0)
 ON DUPLICATE KEY UPDATE seq = djqueue_lane.seq;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
@@ -762,7 +762,7 @@ END;
 -- complete: in a lane
 
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.rates, l.state,
     l.sort_key, l.sort_at
 FROM (SELECT %s COLLATE utf8mb4_nopad_bin AS name) u
 STRAIGHT_JOIN djqueue_lane l FORCE INDEX (djqueue_lane_name) ON l.name = u.name
@@ -1632,7 +1632,7 @@ SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1659,7 +1659,7 @@ SELECT seq FROM djqueue_ticket WHERE seq IN (%s);
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;

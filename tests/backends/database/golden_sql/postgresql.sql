@@ -417,12 +417,12 @@ ORDER BY created LIMIT %s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 SELECT NOW;
 INSERT INTO djqueue_lane (
-    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 )
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.rates, l.state,
     l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
@@ -470,14 +470,14 @@ RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failu
     sort_at, gate, lane_number;
 UPDATE djqueue_lane l
 SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before,
-    paused_reason = u.paused_reason, logs = u.logs, state = u.state, sort_key = u.sort_key,
+    paused_reason = u.paused_reason, rates = u.rates, state = u.state, sort_key = u.sort_key,
     sort_at = u.sort_at
 FROM (
     VALUES (
         CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
         CAST(%s AS text), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS bigint)
     )
-) u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at)
+) u (seq, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at)
 WHERE l.seq = u.seq;
 COMMIT;
 -- SELECT as in: claim: two are ready
@@ -506,9 +506,9 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
 SELECT NOW;
 INSERT INTO djqueue_lane (
-    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 )
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
@@ -1032,7 +1032,7 @@ FROM d;
 -- complete: in a lane
 
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.rates, l.state,
     l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
@@ -1043,14 +1043,14 @@ FOR UPDATE;
 -- SELECT as in: claim: from a lane, to which something came
 UPDATE djqueue_lane l
 SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before,
-    paused_reason = u.paused_reason, logs = u.logs, state = u.state, sort_key = u.sort_key,
+    paused_reason = u.paused_reason, rates = u.rates, state = u.state, sort_key = u.sort_key,
     sort_at = u.sort_at
 FROM (
     VALUES (
         CAST(%s AS bigint), CAST(%s AS text), CAST(%s AS int), CAST(%s AS bigint), CAST(%s AS bigint),
         CAST(%s AS text), CAST(%s AS text), CAST(%s AS bigint), CAST(%s AS int), CAST(%s AS bigint)
     )
-) u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at)
+) u (seq, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at)
 WHERE l.seq = u.seq
 RETURNING l.seq,
     (
@@ -1955,7 +1955,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1988,7 +1988,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- UPDATE as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: two are ready
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;

@@ -242,12 +242,12 @@ ORDER BY created LIMIT %s;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 SELECT NOW;
 INSERT INTO djqueue_lane (
-    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 )
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
-SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.logs, l.state,
+SELECT l.seq, l.name, l.number, l.gate, l.in_flight, l.turn, l.not_before, l.paused_reason, l.rates, l.state,
     l.sort_key, l.sort_at
 FROM djqueue_lane l
 WHERE name IN (%s)
@@ -280,12 +280,12 @@ SET state = %(leased)s, sort_key = 0, sort_at = :moment + %(lease)s, token = %(t
 WHERE seq IN (SELECT seq FROM djqueue_message WHERE djqueue_message.seq IN (:seqs) AND state >= 16)
 RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command, errors,
     sort_at, gate, lane_number;
-WITH u (seq, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at) AS (
+WITH u (seq, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at) AS (
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 )
 UPDATE djqueue_lane AS l
 SET gate = u.gate, in_flight = u.in_flight, turn = u.turn, not_before = u.not_before,
-    paused_reason = u.paused_reason, logs = u.logs, state = u.state, sort_key = u.sort_key,
+    paused_reason = u.paused_reason, rates = u.rates, state = u.state, sort_key = u.sort_key,
     sort_at = u.sort_at
 FROM u
 WHERE l.seq = u.seq;
@@ -316,9 +316,9 @@ COMMIT;
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
 SELECT NOW;
 INSERT INTO djqueue_lane (
-    queue, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+    queue, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 )
-VALUES (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '[]', 1, 0, 0)
+VALUES (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0), (%s, %s, %s, %s, 0, %s, 0, '', '', 1, 0, 0)
 ON CONFLICT (queue, name) DO NOTHING;
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
@@ -1328,7 +1328,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name > %s
@@ -1354,7 +1354,7 @@ DELETE FROM djqueue_ticket WHERE seq IN (%s) RETURNING seq;
 -- WITH as in: claim: from a lane, to which something came
 COMMIT;
 -- SELECT as in: claim: nothing is there
-SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, logs, state, sort_key, sort_at
+SELECT seq, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
 FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
