@@ -81,6 +81,12 @@ class Gate:
         return min((window.margin for window in windows if window.margin), default=inf)
 
     @property
+    def counts(self) -> bool:
+        """Whether it depends on what is in flight how many may leave its lane, or the parent."""
+        outer = self.parent_gate
+        return self.ordered or self.concurrency > 0 or (outer is not None and outer.counts)
+
+    @property
     def is_unit(self) -> bool:
         """Whether what leaves together is one unit of work."""
         return self.ordered or self.max_run > 1

@@ -7,14 +7,14 @@ what arrived in them, and leases the entries that their board lets leave. Settli
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import takewhile
 from typing import NamedTuple
 
-from djqueue.backends.database.rows import ClaimRequest, NewRow, chunks, gate_of, number_of, token_of
+from djqueue.backends.database.rows import ClaimRequest, chunks, gate_of, number_of, token_of
 from djqueue.backends.database.sql.dialect import Dialect, Glance, one_of, picked
 from djqueue.backends.database.sql.text import ALL, LANE_CLOSED, LANE_READY, LANE_SCHEDULED, LEASED, MOST, OUT
 from djqueue.backends.entries import Lease
@@ -32,29 +32,17 @@ STATE, OPEN = -3, (LANE_READY, LANE_SCHEDULED)
 STANDS = {gates.LANE_READY: LANE_READY, gates.LANE_CLOSED: LANE_CLOSED, gates.LANE_SCHEDULED: LANE_SCHEDULED}
 
 
-# ---- Putting
-
-
-Insert = Callable[[Dialect, Sequence[NewRow]], set[str]]
-
-
-def put_in_lanes(sql: Dialect, arrivals: Sequence[NewRow], lanes: Mapping[str, tuple], insert: Insert) -> set[str]:
-    """Insert, and leave a ticket for each lane. No lane is touched, so nothing waits for the caller's transaction.
-
-    ``lanes`` maps the id of each arrival to the lane that it enters.
-    """
-    with sql.writing():
-        accepted = insert(sql, arrivals)
-        if entered := {lane[0]: lane for id, lane in lanes.items() if id in accepted}:
-            sql.leave_tickets(list(entered.values()))
-    return accepted
-
-
 # ---- Claiming
 
 
-Unit = tuple[str, list[tuple]]
-"""What a claim took from a lane: the run, and rows of ENTRY."""
+class Unit(NamedTuple):
+    """What a claim took from a lane."""
+
+    run: str
+    is_counted: bool
+    """Whether the lane counts it as in flight."""
+    rows: list[tuple]
+    """Of ENTRY."""
 
 
 def take_tickets(sql: Dialect, glance: Glance) -> list[Ticket]:
@@ -118,7 +106,10 @@ def _lend(sql: Dialect, ask: ClaimRequest, lanes: LaneTransaction, board: Board,
     lanes.leave(board, turns, [len(seqs) for seqs in there])
     if stray := rows.keys() - {seq for seqs in there for seq in seqs}:
         sql.put_back(sorted(stray))
-    return [(turn.run, [rows[seq] for seq in seqs]) for turn, seqs in zip(turns, there, strict=True)]
+    return [
+        Unit(turn.run, lanes.held[turn.lane].lane.gate.counts, [rows[seq] for seq in seqs])
+        for turn, seqs in zip(turns, there, strict=True)
+    ]
 
 
 def _taken(sql: Dialect, ask: ClaimRequest, turns: list[Turn]) -> dict[int, tuple]:
@@ -146,10 +137,13 @@ Say = Callable[[Dialect, Sequence[Lease]], Iterable[tuple]]
 
 def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
     """Apply ``say`` to leases of lanes, which may open as a result."""
+    uncounted = [lease for lease in leases if not token_of(lease).is_counted]
+    _make_again(sql, [(token_of(lease).lane, lease.entry.gate) for lease in uncounted])
     with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True, wakes=True) as lanes:
         rows = list(say(sql, leases))
         seqs = {row[0] for row in rows}
-        lanes.settled([token_of(lease).lane for lease in leases if token_of(lease).seq in seqs])
+        counted = [token_of(lease) for lease in leases if token_of(lease).is_counted]
+        lanes.settled([token.lane for token in counted if token.seq in seqs])
         now = lanes.look()
         for lease in leases:
             if lease.entry.hold and token_of(lease).seq in seqs:
@@ -185,12 +179,22 @@ def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
 def reap(sql: Dialect, limit: int, by: int) -> int:
     """Return entries whose leases expired to their lanes, unless it is later than ``by``; how many."""
     late = sql.expired(limit)
-    with lane_transaction(sql, {lane for _, lane in late}, wait=False, wakes=True) as lanes:
-        seqs = sorted(seq for seq, lane in late if lane in lanes.held)
+    _make_again(sql, late)
+    with lane_transaction(sql, {lane for _, lane, _ in late}, wait=False, wakes=True) as lanes:
+        seqs = sorted(seq for seq, lane, _ in late if lane in lanes.held)
         names = sql.reap_in_lanes(seqs, by) if seqs else []
         lanes.settled(names)
         lanes.place()
     return len(names)
+
+
+def _make_again(sql: Dialect, out: Iterable[tuple]) -> None:
+    """Make the lanes to which entries return, if they were forgotten: a lane need not count what has left it.
+
+    ``out`` has rows that end with the lane and the gate of an entry.
+    """
+    if wanted := {name: gate for *_, name, gate in out}:
+        make_lanes(sql, parents_of(map(gate_of, wanted.values())) | wanted)
 
 
 # ---- What an unanswered claim may have leased, and what was changed by hand
@@ -202,12 +206,13 @@ def disown(sql: Dialect, tokens: Sequence[int]) -> bool:
     Lanes that another transaction has locked are skipped.
     """
     held = sql.leased_by(tokens)
-    if own := sorted(seq for seq, state, _ in held if state == LEASED):
+    if own := sorted(seq for seq, state, *_ in held if state == LEASED):
         sql.disown(own, tokens)
-    laned = sorted((seq, lane) for seq, state, lane in held if state == OUT)
+    laned = sorted((seq, lane, gate) for seq, state, lane, gate in held if state == OUT)
     if laned:
-        with lane_transaction(sql, {lane for _, lane in laned}, wait=False) as lanes:
-            if seqs := [seq for seq, lane in laned if lane in lanes.held]:
+        _make_again(sql, laned)
+        with lane_transaction(sql, {lane for _, lane, _ in laned}, wait=False) as lanes:
+            if seqs := [seq for seq, lane, _ in laned if lane in lanes.held]:
                 lanes.settled(sql.disown_in_lanes(seqs, tokens))
                 lanes.place()
     return bool(laned)
@@ -216,10 +221,12 @@ def disown(sql: Dialect, tokens: Sequence[int]) -> bool:
 def recount(sql: Dialect, names: Sequence[str]) -> list[str]:
     """Correct the number of entries that lanes count as out, if rows were changed by hand. Returns the wrong lanes."""
     with lane_transaction(sql, names, wait=False) as lanes:
-        out = _out(sql)
-        wrong = [name for name in names if name in lanes.held and lanes.held[name].lane.in_flight != out[name]]
-        for name in wrong:
-            lanes.held[name].lane = replace(lanes.held[name].lane, in_flight=out[name])
+        in_flight, wrong = out(sql.out_of_lanes()), []
+        for name in lanes.held.keys() & set(names):
+            lane = lanes.held[name].lane
+            if lane.in_flight != (number := in_flight[name] if lane.gate.counts else 0):
+                lanes.held[name].lane = replace(lane, in_flight=number)
+                wrong.append(name)
         lanes.place(lanes.held.keys() & set(names))
     return wrong
 
@@ -236,14 +243,14 @@ def restore(sql: Dialect, after: int, limit: int) -> tuple[int, list[str]]:
     return last, list(wanted)
 
 
-def _out(sql: Dialect) -> Counter[str]:
-    """How many entries have left each lane; an entry that left a lane has left its parent, too."""
-    out: Counter[str] = Counter()
-    for name, gate, number in sql.out_of_lanes():
-        out[name] += number
+def out(rows: Iterable[tuple]) -> Counter[str]:
+    """How many entries have left each lane and its parent, from rows of lane, gate and number."""
+    counts: Counter[str] = Counter()
+    for name, gate, number in rows:
+        counts[name] += number
         if gate and (parent := gate_of(gate, name).parent):
-            out[parent] += number
-    return out
+            counts[parent] += number
+    return counts
 
 
 # ---- For operators
@@ -354,9 +361,10 @@ class LaneTransaction:
         """
         whole = all(count == len(turn.waiting) for turn, count in zip(turns, counts, strict=True))
         for turn, count in zip(turns, counts, strict=True):
+            counts = self.held[turn.lane].lane.gate.counts
             for one in self.chain(turn.lane) if count else ():
-                name = one.lane.name
-                one.lane = board.lanes[name] if whole else gates.left(one.lane, count, turn.number, self.now)
+                left = board.lanes[one.lane.name] if whole else gates.left(one.lane, count, turn.number, self.now)
+                one.lane = left if counts else replace(left, in_flight=one.lane.in_flight)
             del self.held[turn.lane].waiting[:count]
         self.is_read = whole and all(one.knows_its_head for one in self.held.values())
 

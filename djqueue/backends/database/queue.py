@@ -118,6 +118,14 @@ ROUNDS = 20
 """How often at most a read-only verb takes the tickets of lanes."""
 
 
+def _is_laned(lease: Lease) -> bool:
+    return bool(token_of(lease).lane)
+
+
+def _is_counted(lease: Lease) -> bool:
+    return token_of(lease).is_counted
+
+
 class DatabaseQueue(LeasedQueue):
     """A queue in the database of the Django alias ``connection`` ("" is the default one).
 
@@ -218,9 +226,9 @@ class DatabaseQueue(LeasedQueue):
         if not entered:
             return self._db.run(insert, arrivals)
         self._claims.stir()
-        return self._db.run(lanes.put_in_lanes, arrivals, entered, insert)
+        return self._db.run(self._db.sql.insert_in_lanes, arrivals, insert, entered)
 
-    def _inserting(self, kinds: set[type]) -> lanes.Insert:
+    def _inserting(self, kinds: set[type]) -> Callable[[Dialect, Sequence[NewRow]], set[str]]:
         if kinds - {OnceGuard}:
             return lambda sql, some: put_guarded(sql, some, self._marks)
         if self._marks:
@@ -384,13 +392,13 @@ class DatabaseQueue(LeasedQueue):
         def say(sql: Dialect, held: Sequence[Lease]) -> Iterable[tuple]:
             return sql.complete(pairs_of(held), finish, kept_of(held, kept), ended_of(held, told))
 
-        done = self._by_holder(leases, say, facts=kept, history=told)
+        done = self._by_holder(leases, say, _is_counted, facts=kept, history=told)
         self._sweep(len(done))
         self._history.kept(len(told))
         return self._with_facts([lease for lease, _ in done], leases, facts)
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
-        marked = self._by_holder(leases, lambda sql, held: sql.mark_begun(pairs_of(held)), in_lanes=False)
+        marked = self._by_holder(leases, lambda sql, held: sql.mark_begun(pairs_of(held)), lambda lease: False)
         return [replace(lease, begun=True) for lease, _ in marked]
 
     def defer(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
@@ -400,7 +408,7 @@ class DatabaseQueue(LeasedQueue):
 
     def touch(self, leases: Leases, lease: float = 60.0) -> list[Lease]:
         leases = listed(leases)
-        held = self._by_holder(leases, lambda sql, held: sql.touch(pairs_of(held), micros(lease)), in_lanes=False)
+        held = self._by_holder(leases, lambda sql, held: sql.touch(pairs_of(held), micros(lease)), lambda lease: False)
         return [replace(lease, until=row[1] / 1e6) for lease, row in held]
 
     def release(self, leases: Leases) -> list[Lease]:
@@ -419,7 +427,7 @@ class DatabaseQueue(LeasedQueue):
             said = said_of(held, lambda lease: places[id(lease)])
             return sql.fail(into, said, kept_of(held, kept), ended_of(held, told))
 
-        failed = self._by_holder(leases, say, facts=kept, history=told)
+        failed = self._by_holder(leases, say, _is_counted, facts=kept, history=told)
         self._history.kept(len(told))
         return self._with_facts([lease for lease, _ in failed], leases, facts)
 
@@ -438,17 +446,17 @@ class DatabaseQueue(LeasedQueue):
         self,
         leases: Sequence[Lease],
         say: lanes.Say,
-        in_lanes: bool = True,
+        in_lanes: Callable[[Lease], bool] = _is_laned,
         facts: Mapping[object, tuple] | None = None,
         history: Mapping[object, bytes] | None = None,
     ) -> list[tuple[Lease, tuple]]:
         """Each lease that was still held, with the row that proves it; a row begins with its seq.
 
-        ``in_lanes``: whether the change may open lanes. ``facts`` and ``history`` are written with it.
+        ``in_lanes``: whether the change may open the lane of a lease. ``facts`` and ``history`` are written with it.
         """
         mine = [lease for lease in leases if is_ours(lease)]
-        laned = [lease for lease in mine if in_lanes and token_of(lease).lane]
-        others = [lease for lease in mine if not (in_lanes and token_of(lease).lane)]
+        laned = [lease for lease in mine if in_lanes(lease)]
+        others = [lease for lease in mine if not in_lanes(lease)]
         rows: dict[object, tuple] = {}
         for some, is_laned in ((others, False), (laned, True)):
             for held in rounds(some, facts or {}, history or {}):
@@ -743,7 +751,8 @@ class LanesInDatabase(BaseLanes):
     def _found(self, which: str, params: list) -> list[LaneRecord]:
         self._queue._settle_in()
         rows = self._db.run(self._db.sql.lane_rows, which, params)
-        return [lane_record_of(row, waiting, LANE_CAP) for row, waiting in rows]
+        out = lanes.out(self._db.run(self._db.sql.in_flight))
+        return [lane_record_of(row, waiting, LANE_CAP, out[row[1]]) for row, waiting in rows]
 
     def peek(self, name: str, limit: int = 50, after: str | None = None) -> list[Record]:
         if self._queue.failed is None:  # a failed queue has no lanes
@@ -782,6 +791,8 @@ class Claims:
         self._look_at = 0.0
         self._laned_last = False
         self._was_full = False
+        self._has_rates = False
+        """Whether the last claim saw lanes that only rates hold up, and none else."""
 
     @property
     def are_stirred(self) -> bool:
@@ -798,12 +809,33 @@ class Claims:
         That holds for all entries that waited when the claim began, except in lanes that other processes filled or
         opened less than UNSEEN ago: a claim that is full without them looks for them only in :meth:`look_behind`.
         """
+        if (self._stirred or self._has_rates) and (claimed := self._spent(ask, ahead)) is not None:
+            return claimed
         if self._stirred:
             laned, soon = self._laned(ask, ahead, self.glance())
             missing = ask.limit - sum(unit is not None for unit in laned)
             own, again, _ = self._own(ask, missing) if missing else ([], 0.0, None)
             return _merged(ask, laned, own, min(soon, again))
         return self._filled(ask, ahead, *self._own(ask, ask.limit))
+
+    def _spent(self, ask: ClaimRequest, ahead: int) -> Claimed | None:
+        """A claim by one statement, if nothing but rates holds lanes up; else None, and nothing was changed."""
+        spent = self._db.run(self._db.sql.spend, ask, ahead, self._laned_last)
+        if spent is not None and spent.made:
+            spent = self._db.run(self._db.sql.spend, ask, ahead, self._laned_last)
+        self._has_rates = spent is not None and (spent.is_any or spent.next is not None)
+        if spent is None:
+            return None
+        leases = [lease_of(row, ask) for row in spent.rows]
+        self._stirred, self._was_full = spent.stirs, False
+        if leases:
+            self._laned_last = bool(token_of(leases[-1]).lane)
+        if len(leases) >= ask.limit:
+            return Claimed(leases, 0.0)
+        if self._stirred:
+            return Claimed(leases, 0.0 if leases else SOON)
+        soonest = min((moment for moment in (spent.delayed, spent.next) if moment is not None), default=None)
+        return Claimed(leases, seconds_to(soonest, spent.now))
 
     def exchange(
         self, pairs: Sequence[tuple], counter: str, ask: ClaimRequest, ahead: int, ended: Sequence[tuple]
@@ -819,7 +851,10 @@ class Claims:
         """What was claimed in no lane, and behind it what lanes have, up to the limit."""
         if len(own) >= ask.limit:
             return Claimed(own, again)
-        laned, soon = self._laned(ask._replace(limit=ask.limit - len(own)), ahead, glance or self.glance())
+        rest, glance = ask._replace(limit=ask.limit - len(own)), glance or self.glance()
+        if glance.stirs and (spent := self._spent(rest, ahead)) is not None:
+            return Claimed([*own, *spent], min(again, spent.retry_after) if len(own) + len(spent) < ask.limit else 0.0)
+        laned, soon = self._laned(rest, ahead, glance)
         return _merged(ask, [None] * len(own) + [unit for unit in laned if unit], own, min(soon, again))
 
     def paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, list[Lease]]:
@@ -864,7 +899,8 @@ class Claims:
         tickets, last = self._db.run(lanes.take_tickets, glance), self._laned_last
         turns, self._laned_last, held_back = self._db.run(lanes.claim_turns, ask, glance, tickets, ahead, last)
         units = [
-            turn and [lease_of(row, ask, turn[0], row[6], not at) for at, row in enumerate(turn[1])] for turn in turns
+            unit and [lease_of(row, ask, unit.run, unit.is_counted, not at) for at, row in enumerate(unit.rows)]
+            for unit in turns
         ]
         units = [unit for unit in units if unit is None or unit]
         if held_back or len(units) >= ask.limit:

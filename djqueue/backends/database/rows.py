@@ -44,6 +44,8 @@ class Token(NamedTuple):
     id: str
     lane: str = ""
     """Which it has left, if that has a gate."""
+    is_counted: bool = False
+    """Whether that lane counts it as in flight, and may open when it is settled."""
 
 
 class NewRow(NamedTuple):
@@ -187,11 +189,11 @@ def pairs_of(leases: Iterable[Lease]) -> list[tuple]:
 
 def plain_pairs(leases: Sequence[Lease]) -> list[tuple]:
     """The pairs of leases, sorted; none unless one statement completes them and no lane may open: all are leases of
-    this backend for rows in no lane, at most BATCH, and of each row there is one."""
+    this backend that no lane counts, at most BATCH, and of each row there is one."""
     pairs = []
     for lease in leases:
         token = lease.token
-        if not isinstance(token, Token) or token.lane or token.id != lease.entry.id:
+        if not isinstance(token, Token) or token.is_counted or token.id != lease.entry.id:
             return []
         pairs.append(token[:2])
     pairs.sort()
@@ -264,13 +266,14 @@ def entry_of(row: tuple, lifo: bool = False) -> Entry:
     return Entry(bytes(body), id, priority, run_at, 0.0, lane, *counts, created / 1e6, command, errors, gate)
 
 
-def lease_of(row: tuple, ask: ClaimRequest, run: str = "", lane: str = "", first: bool = True) -> Lease:
+def lease_of(row: tuple, ask: ClaimRequest, run: str = "", is_counted: bool = False, first: bool = True) -> Lease:
     """The lease of a claimed row. Its moment is the change of the row: later than the start of the claim.
 
-    ``first``: whether it is the first of its unit; the entries behind have not begun.
+    ``is_counted``: whether its lane counts it as in flight. ``first``: whether it is the first of its unit; the entries
+    behind have not begun.
     """
     until, entry = row[12], entry_of(row, ask.lifo)
-    token = Token(row[0], ask.token, row[2], lane)
+    token = Token(row[0], ask.token, row[2], row[6] if row[14] > 0 else "", is_counted)
     begun = first and not entry.lost and ask.begun == ALL
     return Lease(entry, token, (until - ask.lease) / 1e6, until / 1e6, run, begun)
 
@@ -301,13 +304,22 @@ def record_of(row: tuple, lifo: bool = False, lane: str = "") -> Record:
     return Record(entry, state, moment / 1e6, holder, f"{sort_key}.{moment}.{seq}.{lane}")
 
 
-def lane_record_of(row: tuple, waiting: int, capped: int) -> LaneRecord:
-    """From the columns of LANE; what waits was counted up to ``capped``."""
+def lane_record_of(row: tuple, waiting: int, capped: int, out: int) -> LaneRecord:
+    """From the columns of LANE; what waits was counted up to ``capped``, and ``out`` have left and are not settled."""
     _, name, _, gate, in_flight, _, _, paused, _, number, _, moment = row
     state, opens = LANE_STATES.get(number, gates.LANE_QUEUED), moment / 1e6 if number == LANE_SCHEDULED else 0.0
     parent = gate_of(gate).parent
     return LaneRecord(
-        name, state, waiting, in_flight, opens, paused, parent, gate, name, capped if waiting == capped else None
+        name,
+        state,
+        waiting,
+        max(in_flight, out),
+        opens,
+        paused,
+        parent,
+        gate,
+        name,
+        capped if waiting == capped else None,
     )
 
 

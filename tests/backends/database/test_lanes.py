@@ -236,7 +236,7 @@ def test_a_throttled_message_is_claimed_and_settled_by_few_statements(backend, q
     with statements(queue) as queries:
         assert names(queue.complete(queue.claim(1))) == ["2"]
     written = [one["sql"] for one in queries if not one["sql"].startswith(("BEGIN", "COMMIT", "DELETE FROM djqueue_t"))]
-    assert len(written) == 10
+    assert len(written) == 7
 
 
 def test_what_is_due_before_it_is_inserted_is_claimed(queue):

@@ -114,6 +114,24 @@ class ClaimResult(NamedTuple):
     """What there is to do; None if it was not read."""
 
 
+class Spent(NamedTuple):
+    """What a claim brought that spends rates."""
+
+    rows: Sequence[tuple]
+    """Of ENTRY, in the order of their units."""
+    now: int
+    is_any: bool
+    """Whether any lane was to be looked at."""
+    stirs: bool
+    """Whether more may leave lanes now."""
+    made: bool
+    """Whether rows of new lanes were made, and nothing else was done: it is to be run again."""
+    delayed: int | None
+    """When the next delayed entry in no lane is due."""
+    next: int | None
+    """When something may leave a lane."""
+
+
 class Completion(NamedTuple):
     """What completing writes: the number, into a counter; and for remembered ids a mark each, for ``remember`` µs."""
 
@@ -376,7 +394,7 @@ class Dialect:
     def leave_tickets(self, tickets: Sequence[tuple]) -> None:
         """Leave tickets for lanes: name, number, and the gate from now on ("": unchanged)."""
         rows = ", ".join(["(%s, NOW, %s, %s, %s)"] * len(tickets))
-        sql = f"INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES {rows}"
+        sql = f"{text.INSERT_TICKET} VALUES {rows}"
         self.count(sql, [value for ticket in tickets for value in (self.queue, *ticket)])
 
     def tickets(self, limit: int) -> list[tuple]:
@@ -402,6 +420,11 @@ class Dialect:
         sql = "SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s"
         return [row[0] for row in self.rows(sql, [self.queue, after, limit])]
 
+    def in_flight(self) -> list[tuple]:
+        """Lane, the gate that the entries came with, and the number of entries that left it and are not settled."""
+        out = f"FROM djqueue_message WHERE queue = %s AND state = {text.OUT}"
+        return self.rows(f"SELECT lane, gate, count(*) {out} GROUP BY lane, gate", [self.queue])
+
     def out_of_lanes(self) -> list[tuple]:
         """Lane, its gate (None if it is not known) and the number of entries that left it and are not settled."""
         sql = (
@@ -411,10 +434,10 @@ class Dialect:
         return self.rows(sql, [self.queue])
 
     def in_no_known_lane(self, after: int, limit: int) -> tuple[int, list[tuple]]:
-        """The last state that was looked at, 0 if it was the last of all; and lane and gate of entries that are not
-        delayed and whose lane has no row."""
+        """The last state that was looked at, 0 if it was the last of all; and lane and gate of entries that wait in a
+        lane without a row."""
         some = (
-            f"SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state > {text.LATER} "
+            f"SELECT state, lane, gate FROM djqueue_message WHERE queue = %s AND state > %s AND state > {text.OUT} "
             "AND gate <> '' ORDER BY state LIMIT %s"
         )
         sql = (
@@ -468,8 +491,8 @@ class Dialect:
         return rows
 
     def expired(self, limit: int) -> list[tuple]:
-        """Seq and lane of leases of lanes that have run out."""
-        sql = text.first_over(text.OUT).replace("SELECT seq", "SELECT seq, lane")
+        """Seq, lane and gate of leases of lanes that have run out."""
+        sql = text.first_over(text.OUT).replace("SELECT seq", "SELECT seq, lane, gate")
         return self.rows(sql, {"queue": self.queue, "limit": limit})
 
     def reap_in_lanes(self, seqs: Sequence[int], by: int) -> list[str]:
@@ -512,6 +535,14 @@ class Dialect:
         named = dict(zip(text.ARRIVING.split(", "), arrival.row, strict=True))
         sql = text.INSERT_PLAIN if arrival.is_plain else text.INSERT_ONE
         return {row[0] for row in self.rows_of_often(f"{sql}{beside}", named | {"queue": self.queue})}
+
+    def insert_in_lanes(self, arrivals: Sequence[NewRow], insert: Callable, lanes: Mapping[str, tuple]) -> set[str]:
+        """``insert``, and leave a ticket for each lane: ``lanes`` has name, number and gate by the id of an arrival."""
+        with self.writing():
+            accepted = insert(self, arrivals)
+            if entered := {lane[0]: lane for id, lane in lanes.items() if id in accepted}:
+                self.leave_tickets(list(entered.values()))
+        return accepted
 
     def insert_guarded(self, arrivals: Sequence[NewRow]) -> set[str]:
         """Insert at most one entry for each guard's key, in one transaction. Every guard is an ``OnceGuard``."""
@@ -570,6 +601,13 @@ class Dialect:
         """
         return 0, []
 
+    def spend(self, ask: ClaimRequest, ahead: int, laned_last: bool) -> Spent | None:
+        """Lease what may leave lanes that only rates hold up, and what is in none, in one statement.
+
+        None if other lanes are to be looked at too, if other work comes first, or without such a statement.
+        """
+        return None
+
     def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
         """Lease the rows whose seqs a statement picks, except rows that another transaction is about to change."""
         raise NotImplementedError
@@ -597,9 +635,9 @@ class Dialect:
         raise NotImplementedError
 
     def leased_by(self, tokens: Sequence[int]) -> list[tuple]:
-        """What these tokens hold: rows of seq, state and lane."""
+        """What these tokens hold: rows of seq, state, lane and gate."""
         which = f"queue = %s AND state IN ({text.LEASED}, {text.OUT}) AND sort_key = 0 AND token IN ({marks(tokens)})"
-        return self.rows(f"SELECT seq, state, lane FROM djqueue_message WHERE {which}", [self.queue, *tokens])
+        return self.rows(f"SELECT seq, state, lane, gate FROM djqueue_message WHERE {which}", [self.queue, *tokens])
 
     def disown(self, seqs: Sequence[int], tokens: Sequence[int]) -> None:
         """Make entries in no lane ready again, as before these tokens leased them."""
@@ -835,7 +873,7 @@ class Dialect:
     def call_lanes(self) -> None:
         """Leave a ticket for every lane from which something might leave."""
         self.count(
-            "INSERT INTO djqueue_ticket (queue, created, name, number, gate) SELECT queue, NOW, name, number, '' "
+            f"{text.INSERT_TICKET} SELECT queue, NOW, name, number, '' "
             f"FROM djqueue_lane WHERE queue = %s AND (state = {text.LANE_READY} OR state >= {text.FIRST_NUMBER})",
             [self.queue],
         )

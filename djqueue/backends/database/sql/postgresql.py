@@ -18,11 +18,13 @@ from djqueue.backends.database.sql.dialect import (
     Glance,
     Heads,
     Payment,
+    Spent,
     alike,
     flat,
     heads_of,
     in_order,
 )
+from djqueue.backends.database.sql.spending import FOUND, SPENT
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 INSTANT = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -120,10 +122,19 @@ class PostgreSQL(Dialect):
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}{notifying}"
         return {row[0] for row in self.rows(sql, [*params, self.queue, *queue])}
 
+    def insert_in_lanes(self, arrivals: Sequence[NewRow], insert: Callable, lanes: Mapping[str, tuple]) -> set[str]:
+        """One statement for one arrival without a guard."""
+        if insert is not type(self).insert or len(arrivals) > 1:
+            return super().insert_in_lanes(arrivals, insert, lanes)
+        notifying, _ = self._notifying(self._any_soon(arrivals))
+        sql = f"{text.INSERT_IN_LANE}{notifying.replace('%s', '%(queue)s')} FROM e"
+        named = dict(zip(text.ARRIVING.split(", "), arrivals[0].row, strict=True))
+        return {row[0] for row in self.rows_of_often(sql, named | {"queue": self.queue})}
+
     def rows_of_often(self, sql: str, params: dict[str, object]) -> list[tuple]:
         from djqueue.backends.database.sql import prepared  # it needs the driver, which not every project has
 
-        return prepared.rows_of(self, sql, params)
+        return prepared.rows_of(self, sql, params, is_text=True)
 
     def _any_soon(self, arrivals: Sequence[NewRow]) -> bool:
         now = time.time_ns() // 1000
@@ -189,6 +200,15 @@ class PostgreSQL(Dialect):
         sql = PAID[ask.lifo].replace("SINCE", str(payment.since)).replace("BEGUN", ask.begun)
         rows = self.rows(sql, ask._asdict() | payment._asdict())
         return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
+
+    def spend(self, ask: ClaimRequest, ahead: int, laned_last: bool) -> Spent | None:
+        sql = SPENT[ask.lifo].replace("BEGUN", ask.begun).replace("LIMITED", str(ask.limit))
+        sql = sql.replace("AHEAD", str(ahead)).replace("LANED", str(int(laned_last)))
+        from djqueue.backends.database.sql import prepared
+
+        rows = prepared.rows_of(self, sql, ask._asdict())
+        is_calm, *found = rows[0][:FOUND]
+        return Spent([row[FOUND:] for row in rows if row[FOUND] is not None], *found) if is_calm else None
 
     def take(self, ask: ClaimRequest, which: str) -> Sequence[tuple]:
         return self.rows(f"{change(ask.change, which)} RETURNING {text.ENTRY}", ask._asdict())

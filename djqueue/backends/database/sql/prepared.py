@@ -23,6 +23,7 @@ from djqueue.backends.database.sql.dialect import NAMED, Dialect, codes
 if is_psycopg3:
     from django.db.backends.postgresql.base import Cursor, ServerBindingCursor
     from psycopg import Connection, errors, generators
+    from psycopg.adapt import Transformer
     from psycopg.pq import ExecStatus
 
 PREPARED_AFTER = 5
@@ -30,7 +31,13 @@ PREPARED_AFTER = 5
 do."""
 LOST = {"26000", "0A000"}
 """What PostgreSQL says of a statement that is not prepared in this session, or whose table has changed."""
-TYPE_OF = {"queue": "text", **dict(zip(text.ARRIVING.split(", "), text.ARRIVING_TYPES, strict=True))}
+TYPE_OF = {
+    **dict(zip(text.ARRIVING.split(", "), text.ARRIVING_TYPES, strict=True)),
+    "queue": "text",
+    "lease": "bigint",
+    "token": "bigint",
+    "owner": "text",
+}
 """The types of parameters."""
 
 
@@ -71,15 +78,15 @@ class Prepared(NamedTuple):
 def prepared(sql: str) -> Prepared:
     """From a statement with named parameters."""
     names = list(dict.fromkeys(NAMED.findall(sql)))
-    numbered = NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql).encode()
+    numbered = NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql).replace("%%", "%").encode()
     types = [SENT[TYPE_OF[name]] for name in names]
     parameters = [(name, type.encode) for name, type in zip(names, types, strict=True)]
     name = f"djqueue_{sha256(numbered).hexdigest()[:16]}".encode()
     return Prepared(name, numbered, parameters, [type.is_binary for type in types], [type.oid for type in types])
 
 
-def rows_of(session: Dialect, sql: str, params: dict[str, object]) -> list[tuple]:
-    """The rows of a statement that connections run often, all of whose columns are texts."""
+def rows_of(session: Dialect, sql: str, params: dict[str, object], is_text: bool = False) -> list[tuple]:
+    """The rows of a statement that connections run often. ``is_text``: all of its columns are texts."""
     connection = session.connection
     if session.joined or connection.alias in _without or not _may_be_passed(connection):
         return session.rows(sql, params)
@@ -95,7 +102,8 @@ def rows_of(session: Dialect, sql: str, params: dict[str, object]) -> list[tuple
             if count == PREPARED_AFTER:
                 _prepare(connection.connection, statement)
                 runs[sql] = count + 1
-            return _execute(connection.connection, statement, params)
+            result = _execute(connection.connection, statement, params)
+            return _texts(result) if is_text else _loaded(connection.connection, result)
     except DatabaseError as error:
         if LOST.isdisjoint(codes(error)):
             raise
@@ -124,10 +132,20 @@ def _prepare(raw: Any, statement: Prepared) -> None:
         pass
 
 
-def _execute(raw: Any, statement: Prepared, params: dict[str, object]) -> list[tuple]:
+def _execute(raw: Any, statement: Prepared, params: dict[str, object]) -> Any:
     values = [encode(params[name]) for name, encode in statement.parameters]
     raw.pgconn.send_query_prepared(statement.name, values, statement.formats)
-    result = _answer(raw)
+    return _answer(raw)
+
+
+def _loaded(raw: Any, result: Any) -> list[tuple]:
+    """The rows, as a cursor of this connection would make them."""
+    transformer = Transformer(raw)
+    transformer.set_pgresult(result)
+    return transformer.load_rows(0, result.ntuples, tuple)
+
+
+def _texts(result: Any) -> list[tuple]:
     columns = range(result.nfields)
     return [tuple(result.get_value(row, column).decode() for column in columns) for row in range(result.ntuples)]
 

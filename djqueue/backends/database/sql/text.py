@@ -58,6 +58,12 @@ def inserting_one(values: str) -> str:
 
 
 INSERT_ONE = inserting_one(ARRIVED.replace("due", MOMENT))
+INSERT_TICKET = "INSERT INTO djqueue_ticket (queue, created, name, number, gate)"
+INSERT_IN_LANE = (
+    f"WITH e AS ({INSERT_ONE}), t AS ({INSERT_TICKET} "
+    "SELECT %(queue)s, NOW, %(lane)s, %(lane_number)s, %(gate)s FROM e) SELECT id"
+)
+"""One, and a ticket for its lane if it was inserted: the columns that the statement returns, before ``FROM e``."""
 INSERT_PLAIN = inserting_one(
     "id, body, neg_priority, '', command, '', 0, 0, 0, '', 0, 0, '', NOW, NOW, 0, neg_priority, NOW"
 )

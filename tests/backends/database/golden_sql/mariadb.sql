@@ -1039,13 +1039,14 @@ SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost EN
 -- reap: in a lane
 
 -- SELECT as in: reap: nothing has expired
-SELECT seq, lane
+SELECT seq, lane, gate
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 4
   AND sort_key = 0
   AND sort_at < NOW
 ORDER BY sort_at LIMIT %(limit)s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.seq, lane
@@ -1085,7 +1086,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state > %s
-      AND state > 3
+      AND state > 4
       AND gate <> ''
     ORDER BY state LIMIT %s
 ) m
@@ -1642,6 +1643,7 @@ SELECT :lane AS state,
         SELECT count(*)
         FROM (SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state = :lane LIMIT 10000) x
     ) AS waiting;
+SELECT lane, gate, count(*) FROM djqueue_message WHERE queue = %s AND state = 4 GROUP BY lane, gate;
 
 
 -- lane
@@ -1664,6 +1666,7 @@ FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
 -- SELECT as in: lanes
+SELECT lane, gate, count(*) FROM djqueue_message WHERE queue = %s AND state = 4 GROUP BY lane, gate;
 
 
 -- pause_lane

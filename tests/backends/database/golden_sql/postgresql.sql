@@ -96,29 +96,35 @@ RETURNING id,
 
 -- put: in a lane
 
-BEGIN;
-INSERT INTO djqueue_message (
-    queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, token,
-    owner, created, due_since, state, sort_key, sort_at
+WITH e AS (
+    INSERT INTO djqueue_message (
+        queue, id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number,
+        token, owner, created, due_since, state, sort_key, sort_at
+    )
+    VALUES (
+        %(queue)s, %(id)s, %(body)s, %(neg_priority)s, %(lane)s, %(command)s, %(errors)s, %(attempts)s,
+        %(failures)s, %(lost)s, %(gate)s, %(lane_number)s, 0, '', NOW,
+        CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END,
+        CASE WHEN CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END > NOW THEN CASE WHEN
+            %(lane_number)s > 0 THEN 3 ELSE 1 END WHEN %(lane_number)s > 0 THEN %(lane_number)s ELSE 0 END,
+        CASE WHEN CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END > NOW THEN 0 ELSE
+            %(neg_priority)s END, CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END
+    )
+    ON CONFLICT (queue, id) DO NOTHING
+    RETURNING id
+),
+t AS (
+    INSERT INTO djqueue_ticket (queue, created, name, number, gate)
+    SELECT %(queue)s, NOW, %(lane)s, %(lane_number)s, %(gate)s
+    FROM e
 )
-VALUES (
-    %(queue)s, %(id)s, %(body)s, %(neg_priority)s, %(lane)s, %(command)s, %(errors)s, %(attempts)s,
-    %(failures)s, %(lost)s, %(gate)s, %(lane_number)s, 0, '', NOW,
-    CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END,
-    CASE WHEN CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END > NOW THEN CASE WHEN
-        %(lane_number)s > 0 THEN 3 ELSE 1 END WHEN %(lane_number)s > 0 THEN %(lane_number)s ELSE 0 END,
-    CASE WHEN CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END > NOW THEN 0 ELSE
-        %(neg_priority)s END, CASE WHEN %(run_at)s > 0 THEN %(run_at)s ELSE NOW + %(delay)s END
-)
-ON CONFLICT (queue, id) DO NOTHING
-RETURNING id,
+SELECT id,
     (
         SELECT CASE WHEN pg_try_advisory_lock(1684698469, :bucket) THEN pg_advisory_unlock(
             1684698469, :bucket
         )::text ELSE pg_notify(':channel', %(queue)s)::text END
-    );
-INSERT INTO djqueue_ticket (queue, created, name, number, gate) VALUES (%s, NOW, %s, %s, %s);
-COMMIT;
+    )
+FROM e;
 
 
 -- put: once in 60 seconds
@@ -409,6 +415,288 @@ LEFT JOIN got ON true;
 -- claim: from a lane, to which something came
 
 -- WITH as in: claim: nothing is there
+WITH tickets AS MATERIALIZED (
+    SELECT seq, name, number, gate FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 200
+),
+seen AS MATERIALIZED (
+    SELECT seq, name, number, gate, rates, ctid::text AS version
+    FROM djqueue_lane
+    WHERE queue = %(queue)s
+      AND name = ANY(ARRAY(SELECT name FROM tickets))
+    UNION (
+        SELECT seq, name, number, gate, rates, ctid::text AS version
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 0
+        ORDER BY sort_key, sort_at LIMIT 2
+    )
+    UNION (
+        SELECT seq, name, number, gate, rates, ctid::text AS version
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND sort_key = 0
+          AND sort_at <= NOW
+        ORDER BY sort_at LIMIT 200
+    )
+),
+calm AS MATERIALIZED (
+    SELECT 1
+    WHERE NOT EXISTS (
+        SELECT 1
+        FROM seen
+        WHERE NOT (
+            gate ~ '^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$'
+              AND gate !~ '[[]0,'
+              AND (
+                  rates = '' OR (
+                      split_part(rates, '|', 1) ~ '^[0-9]+( [0-9]+){9}$'
+                        AND starts_with(rates, translate(substr(gate, 8, length(gate) - 10), ',', ' ') || ' ')
+                        AND split_part(rates, '|', 2) !~ '[^0-9 ]'
+                        AND length(split_part(rates, '|', 2)) % 28 = 0
+                  )
+              )
+        ) OR (
+            SELECT l.seq
+            FROM djqueue_lane l
+            WHERE l.queue = %(queue)s
+              AND l.state = seen.number
+            ORDER BY sort_key, sort_at LIMIT 1
+        ) IS NOT NULL
+    )
+      AND NOT EXISTS (
+          SELECT 1
+          FROM tickets t
+          LEFT JOIN seen s ON s.name = t.name
+          WHERE CASE WHEN s.seq IS NULL THEN t.gate !~ '^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$' OR t.gate ~
+              '[[]0,' ELSE t.gate NOT IN ('', s.gate) END
+      )
+      AND NOT EXISTS (
+          SELECT 1
+          FROM djqueue_message
+          WHERE queue = %(queue)s
+            AND state = 1
+            AND sort_key = 0
+            AND sort_at < NOW
+      )
+      AND NOT EXISTS (
+          SELECT 1
+          FROM djqueue_message
+          WHERE queue = %(queue)s
+            AND state = 3
+            AND sort_key = 0
+            AND sort_at < NOW
+      )
+),
+made AS MATERIALIZED (
+    INSERT INTO djqueue_lane (
+        queue, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
+    )
+    SELECT DISTINCT ON (name) %(queue)s, name, t.number, gate, 0, NOW, 0, '', '', 1, 0, 0
+    FROM tickets t
+    WHERE EXISTS (SELECT 1 FROM calm)
+      AND NOT EXISTS (SELECT 1 FROM seen s WHERE s.name = t.name)
+    ORDER BY name, t.seq DESC
+    ON CONFLICT (queue, name) DO NOTHING
+    RETURNING 1
+), at_work AS MATERIALIZED (SELECT 1 FROM calm WHERE NOT EXISTS (SELECT 1 FROM made)),
+held AS MATERIALIZED (
+    SELECT l.*, l.ctid::text AS version
+    FROM djqueue_lane l
+    WHERE l.seq = ANY(ARRAY(SELECT seq FROM seen WHERE EXISTS (SELECT 1 FROM at_work)))
+    ORDER BY l.seq
+    FOR UPDATE SKIP LOCKED
+),
+moment AS MATERIALIZED (
+    SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint AS now FROM (SELECT count(*) FROM held) h
+),
+rate AS MATERIALIZED (
+    SELECT h.seq, h.name, h.number, h.in_flight, h.turn, h.not_before, h.paused_reason, h.rates, moment.now,
+        n[1] AS limit_, n[2] AS span, n[3] AS ways, n[4] AS buffer, n[5] AS margin, n[6] AS asked,
+        n[7] AS fixed, n[8] AS last, n[9] AS warm, n[10] AS total, log,
+        coalesce(array_length(pairs, 1), 0) / 2 AS length, pairs[array_length(pairs, 1) - 1] AS newest,
+        pairs[array_length(pairs, 1)] AS newest_number, young.*
+    FROM held h JOIN seen s ON s.seq = h.seq
+      AND s.version = h.version
+    CROSS JOIN moment,
+        LATERAL (
+            SELECT CASE WHEN h.rates = '' THEN translate(substr(h.gate, 8, length(h.gate) - 10), ',', ' ') ||
+                ' 0 0 0 0 0|' ELSE h.rates END AS whole OFFSET 0
+        ) w,
+        LATERAL (
+            SELECT string_to_array(split_part(whole, '|', 1), ' ')::bigint[] AS n,
+                split_part(whole, '|', 2) AS log,
+                string_to_array(nullif(rtrim(split_part(whole, '|', 2)), ''), ' ')::bigint[] AS pairs OFFSET 0
+        ) r,
+        LATERAL (
+            SELECT min(i) AS first, coalesce(sum(pairs[2 * i]), 0)::bigint AS used,
+                min(pairs[2 * i - 1]) AS oldest
+            FROM generate_series(1, array_length(pairs, 1) / 2) i
+            WHERE pairs[2 * i - 1] > moment.now - n[2]
+        ) young
+),
+ruled AS MATERIALIZED (
+    SELECT *, CASE WHEN ways % 2 = 1 AND limit_ > 1 THEN (span + limit_ - 1) / limit_ ELSE 0 END AS spacing,
+        ways >= 2 AS is_elastic, CASE WHEN limit_ > 1000 THEN greatest(1, span / 1000) ELSE 1 END AS grain
+    FROM rate
+),
+open AS MATERIALIZED (
+    SELECT *,
+        CASE WHEN paused_reason <> '' OR not_before > now THEN 0 ELSE (
+            CASE WHEN spacing = 0 THEN greatest(limit_ - used, 0) WHEN is_elastic AND warm >= limit_ AND
+                limit_ - used > buffer THEN limit_ - used - buffer WHEN used < limit_ AND last + spacing <=
+                now THEN 1 ELSE 0 END
+        ) END AS room
+    FROM ruled
+),
+heads AS MATERIALIZED (
+    SELECT o.number, o.turn, o.room, m.seq, m.sort_key AS rank,
+        row_number() OVER (PARTITION BY o.number ORDER BY m.sort_key, m.sort_at, m.seq) AS nth
+    FROM open o,
+        LATERAL (
+            SELECT seq, sort_key, sort_at
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = o.number
+            ORDER BY sort_key, sort_at, seq LIMIT least(o.room, 2) + 1
+        ) m
+),
+free AS MATERIALIZED (
+    SELECT seq, sort_key AS rank, sort_at
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+      AND EXISTS (SELECT 1 FROM at_work)
+    ORDER BY sort_key, sort_at, seq LIMIT 2
+    FOR UPDATE SKIP LOCKED
+),
+line AS (
+    SELECT seq, rank, row_number() OVER (PARTITION BY rank ORDER BY nth, turn, number) AS place, 1 AS laned
+    FROM heads
+    WHERE nth <= room
+    UNION ALL
+    SELECT seq, rank, row_number() OVER (PARTITION BY rank ORDER BY sort_at ASC, seq ASC), 0
+    FROM free
+),
+picked AS MATERIALIZED (
+    SELECT *
+    FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = 0) AS unit FROM line) u
+    WHERE laned = 0 OR unit <= 2 - 0
+    ORDER BY unit LIMIT 2
+),
+chosen AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE seq = ANY(ARRAY(SELECT seq FROM picked))
+      AND (state = 0 OR state >= 16)
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = CASE WHEN state = 0 THEN 2 ELSE 4 END, sort_key = 0,
+        sort_at = (SELECT now FROM moment) + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM chosen))
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
+),
+spent AS MATERIALIZED (
+    SELECT o.*, took, rank, used + took AS used_now, coalesce(oldest, now) AS since,
+        CASE WHEN took = 0 THEN last WHEN spacing > 0 THEN now ELSE 0 END AS last_now,
+        CASE WHEN took = 0 THEN warm WHEN is_elastic THEN warm + took ELSE 0 END AS warm_now,
+        CASE WHEN first IS NOT NULL AND newest / grain = now / grain THEN newest_number ELSE 0 END AS same
+    FROM open o, LATERAL (SELECT count(*) AS took FROM got WHERE got.lane_number = o.number) t
+    LEFT JOIN LATERAL (
+        SELECT rank
+        FROM heads h
+        WHERE h.number = o.number
+          AND NOT EXISTS (SELECT 1 FROM got WHERE got.seq = h.seq)
+        ORDER BY nth LIMIT 1
+    ) next ON true
+),
+written AS MATERIALIZED (
+    SELECT seq, number, rank, in_flight, paused_reason,
+        CASE WHEN took = 0 THEN rates ELSE concat_ws(
+            ' ', limit_, span, ways, buffer, margin, asked, fixed, last_now, warm_now, used_now
+        ) || '|' || substr(
+            log, 28 * (coalesce(first, length + 1) - 1)::int + 1,
+            28 * greatest(length - coalesce(first, length + 1) + 1 - (same > 0)::int, 0)::int
+        ) || lpad(now::text, 16, '0') || ' ' || lpad((took + same)::text, 10, '0') || ' ' END AS rates_now,
+        CASE WHEN took = 0 THEN turn ELSE now END AS turn_now,
+        greatest(not_before, CASE WHEN took > 0 THEN now ELSE newest END + 2 * span) AS expires,
+        greatest(
+            not_before,
+            CASE WHEN (
+                CASE WHEN spacing = 0 THEN greatest(limit_ - used_now, 0) WHEN is_elastic AND warm_now >=
+                    limit_ AND limit_ - used_now > buffer THEN limit_ - used_now - buffer WHEN used_now <
+                    limit_ AND last_now + spacing <= now THEN 1 ELSE 0 END
+            ) > 0 THEN 0 WHEN used_now >= limit_ THEN since + span WHEN is_elastic AND warm_now >= limit_ THEN
+                least(last_now + spacing, since + span) ELSE last_now + spacing END
+        ) AS opens, now
+    FROM spent
+),
+placed AS MATERIALIZED (
+    SELECT *,
+        CASE WHEN paused_reason <> '' THEN 1 WHEN rank IS NULL AND in_flight > 0 THEN 1 WHEN rank IS NULL OR
+            opens > now THEN 2 ELSE 0 END AS place, rank IS NULL
+      AND paused_reason = ''
+      AND in_flight <= 0
+      AND expires <= now AS is_idle
+    FROM written
+),
+written_lanes AS (
+    UPDATE djqueue_lane l
+    SET rates = rates_now, turn = turn_now, state = place, sort_key = CASE place WHEN 0 THEN rank ELSE 0 END,
+        sort_at = CASE WHEN place <> 2 THEN turn_now WHEN rank IS NULL THEN expires ELSE opens END
+    FROM placed p
+    WHERE l.seq = p.seq
+      AND NOT is_idle
+    RETURNING l.state, l.sort_at
+), forgotten AS (DELETE FROM djqueue_lane l USING placed p WHERE l.seq = p.seq AND is_idle),
+taken_in AS (
+    DELETE
+    FROM djqueue_ticket
+    WHERE seq = ANY(ARRAY(SELECT t.seq FROM tickets t JOIN open o ON o.name = t.name))
+)
+SELECT EXISTS (SELECT 1 FROM calm), (SELECT now FROM moment), EXISTS (SELECT 1 FROM seen),
+    EXISTS (SELECT 1 FROM written_lanes WHERE state = 0) OR (SELECT count(*) FROM seen) > (
+        SELECT count(*) FROM open
+    ) OR (SELECT count(*) FROM seen) >= least(2, 200) OR EXISTS (
+        SELECT 1 FROM tickets t WHERE NOT EXISTS (SELECT 1 FROM open o WHERE o.name = t.name)
+    ), EXISTS (SELECT 1 FROM made),
+    (
+        SELECT sort_at
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND sort_key = 0
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ),
+    least(
+        (SELECT min(sort_at) FROM written_lanes WHERE state = 2),
+        (
+            SELECT sort_at
+            FROM djqueue_lane
+            WHERE queue = %(queue)s
+              AND state = 2
+              AND sort_key = 0
+              AND sort_at > NOW
+            ORDER BY sort_at LIMIT 1
+        ),
+        (
+            SELECT sort_at
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 3
+              AND sort_key = 0
+              AND sort_at >= NOW
+            ORDER BY sort_at LIMIT 1
+        )
+    ), g.*
+FROM (SELECT 1) one
+LEFT JOIN (SELECT got.* FROM got JOIN picked USING (seq) ORDER BY unit) g ON true;
 SELECT created, seq, name, number, gate,
     (SELECT l.seq FROM djqueue_lane l WHERE l.queue = t.queue AND l.name = t.name) IS NOT NULL
 FROM djqueue_ticket t
@@ -486,6 +774,7 @@ COMMIT;
 -- claim: from a lane with a limit and a window
 
 -- WITH as in: claim: nothing is there
+-- WITH as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 SELECT NOW;
@@ -502,6 +791,7 @@ COMMIT;
 -- claim: from a lane within another
 
 -- WITH as in: claim: nothing is there
+-- WITH as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s, %s);
 SELECT NOW;
@@ -526,6 +816,7 @@ COMMIT;
 -- claim: from lanes and in no lane
 
 -- WITH as in: claim: nothing is there
+-- WITH as in: claim: from a lane, to which something came
 -- SELECT as in: claim: from a lane, to which something came
 SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 SELECT NOW;
@@ -543,6 +834,288 @@ COMMIT;
 -- claim: delayed and due in a lane
 
 -- WITH as in: claim: nothing is there
+WITH tickets AS MATERIALIZED (
+    SELECT seq, name, number, gate FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT 200
+),
+seen AS MATERIALIZED (
+    SELECT seq, name, number, gate, rates, ctid::text AS version
+    FROM djqueue_lane
+    WHERE queue = %(queue)s
+      AND name = ANY(ARRAY(SELECT name FROM tickets))
+    UNION (
+        SELECT seq, name, number, gate, rates, ctid::text AS version
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 0
+        ORDER BY sort_key, sort_at LIMIT 1
+    )
+    UNION (
+        SELECT seq, name, number, gate, rates, ctid::text AS version
+        FROM djqueue_lane
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND sort_key = 0
+          AND sort_at <= NOW
+        ORDER BY sort_at LIMIT 200
+    )
+),
+calm AS MATERIALIZED (
+    SELECT 1
+    WHERE NOT EXISTS (
+        SELECT 1
+        FROM seen
+        WHERE NOT (
+            gate ~ '^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$'
+              AND gate !~ '[[]0,'
+              AND (
+                  rates = '' OR (
+                      split_part(rates, '|', 1) ~ '^[0-9]+( [0-9]+){9}$'
+                        AND starts_with(rates, translate(substr(gate, 8, length(gate) - 10), ',', ' ') || ' ')
+                        AND split_part(rates, '|', 2) !~ '[^0-9 ]'
+                        AND length(split_part(rates, '|', 2)) % 28 = 0
+                  )
+              )
+        ) OR (
+            SELECT l.seq
+            FROM djqueue_lane l
+            WHERE l.queue = %(queue)s
+              AND l.state = seen.number
+            ORDER BY sort_key, sort_at LIMIT 1
+        ) IS NOT NULL
+    )
+      AND NOT EXISTS (
+          SELECT 1
+          FROM tickets t
+          LEFT JOIN seen s ON s.name = t.name
+          WHERE CASE WHEN s.seq IS NULL THEN t.gate !~ '^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$' OR t.gate ~
+              '[[]0,' ELSE t.gate NOT IN ('', s.gate) END
+      )
+      AND NOT EXISTS (
+          SELECT 1
+          FROM djqueue_message
+          WHERE queue = %(queue)s
+            AND state = 1
+            AND sort_key = 0
+            AND sort_at < NOW
+      )
+      AND NOT EXISTS (
+          SELECT 1
+          FROM djqueue_message
+          WHERE queue = %(queue)s
+            AND state = 3
+            AND sort_key = 0
+            AND sort_at < NOW
+      )
+),
+made AS MATERIALIZED (
+    INSERT INTO djqueue_lane (
+        queue, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at
+    )
+    SELECT DISTINCT ON (name) %(queue)s, name, t.number, gate, 0, NOW, 0, '', '', 1, 0, 0
+    FROM tickets t
+    WHERE EXISTS (SELECT 1 FROM calm)
+      AND NOT EXISTS (SELECT 1 FROM seen s WHERE s.name = t.name)
+    ORDER BY name, t.seq DESC
+    ON CONFLICT (queue, name) DO NOTHING
+    RETURNING 1
+), at_work AS MATERIALIZED (SELECT 1 FROM calm WHERE NOT EXISTS (SELECT 1 FROM made)),
+held AS MATERIALIZED (
+    SELECT l.*, l.ctid::text AS version
+    FROM djqueue_lane l
+    WHERE l.seq = ANY(ARRAY(SELECT seq FROM seen WHERE EXISTS (SELECT 1 FROM at_work)))
+    ORDER BY l.seq
+    FOR UPDATE SKIP LOCKED
+),
+moment AS MATERIALIZED (
+    SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint AS now FROM (SELECT count(*) FROM held) h
+),
+rate AS MATERIALIZED (
+    SELECT h.seq, h.name, h.number, h.in_flight, h.turn, h.not_before, h.paused_reason, h.rates, moment.now,
+        n[1] AS limit_, n[2] AS span, n[3] AS ways, n[4] AS buffer, n[5] AS margin, n[6] AS asked,
+        n[7] AS fixed, n[8] AS last, n[9] AS warm, n[10] AS total, log,
+        coalesce(array_length(pairs, 1), 0) / 2 AS length, pairs[array_length(pairs, 1) - 1] AS newest,
+        pairs[array_length(pairs, 1)] AS newest_number, young.*
+    FROM held h JOIN seen s ON s.seq = h.seq
+      AND s.version = h.version
+    CROSS JOIN moment,
+        LATERAL (
+            SELECT CASE WHEN h.rates = '' THEN translate(substr(h.gate, 8, length(h.gate) - 10), ',', ' ') ||
+                ' 0 0 0 0 0|' ELSE h.rates END AS whole OFFSET 0
+        ) w,
+        LATERAL (
+            SELECT string_to_array(split_part(whole, '|', 1), ' ')::bigint[] AS n,
+                split_part(whole, '|', 2) AS log,
+                string_to_array(nullif(rtrim(split_part(whole, '|', 2)), ''), ' ')::bigint[] AS pairs OFFSET 0
+        ) r,
+        LATERAL (
+            SELECT min(i) AS first, coalesce(sum(pairs[2 * i]), 0)::bigint AS used,
+                min(pairs[2 * i - 1]) AS oldest
+            FROM generate_series(1, array_length(pairs, 1) / 2) i
+            WHERE pairs[2 * i - 1] > moment.now - n[2]
+        ) young
+),
+ruled AS MATERIALIZED (
+    SELECT *, CASE WHEN ways % 2 = 1 AND limit_ > 1 THEN (span + limit_ - 1) / limit_ ELSE 0 END AS spacing,
+        ways >= 2 AS is_elastic, CASE WHEN limit_ > 1000 THEN greatest(1, span / 1000) ELSE 1 END AS grain
+    FROM rate
+),
+open AS MATERIALIZED (
+    SELECT *,
+        CASE WHEN paused_reason <> '' OR not_before > now THEN 0 ELSE (
+            CASE WHEN spacing = 0 THEN greatest(limit_ - used, 0) WHEN is_elastic AND warm >= limit_ AND
+                limit_ - used > buffer THEN limit_ - used - buffer WHEN used < limit_ AND last + spacing <=
+                now THEN 1 ELSE 0 END
+        ) END AS room
+    FROM ruled
+),
+heads AS MATERIALIZED (
+    SELECT o.number, o.turn, o.room, m.seq, m.sort_key AS rank,
+        row_number() OVER (PARTITION BY o.number ORDER BY m.sort_key, m.sort_at, m.seq) AS nth
+    FROM open o,
+        LATERAL (
+            SELECT seq, sort_key, sort_at
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = o.number
+            ORDER BY sort_key, sort_at, seq LIMIT least(o.room, 1) + 1
+        ) m
+),
+free AS MATERIALIZED (
+    SELECT seq, sort_key AS rank, sort_at
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 0
+      AND EXISTS (SELECT 1 FROM at_work)
+    ORDER BY sort_key, sort_at, seq LIMIT 1
+    FOR UPDATE SKIP LOCKED
+),
+line AS (
+    SELECT seq, rank, row_number() OVER (PARTITION BY rank ORDER BY nth, turn, number) AS place, 1 AS laned
+    FROM heads
+    WHERE nth <= room
+    UNION ALL
+    SELECT seq, rank, row_number() OVER (PARTITION BY rank ORDER BY sort_at ASC, seq ASC), 0
+    FROM free
+),
+picked AS MATERIALIZED (
+    SELECT *
+    FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = 0) AS unit FROM line) u
+    WHERE laned = 0 OR unit <= 1 - 0
+    ORDER BY unit LIMIT 1
+),
+chosen AS MATERIALIZED (
+    SELECT seq
+    FROM djqueue_message
+    WHERE seq = ANY(ARRAY(SELECT seq FROM picked))
+      AND (state = 0 OR state >= 16)
+    FOR UPDATE SKIP LOCKED
+),
+got AS (
+    UPDATE djqueue_message
+    SET state = CASE WHEN state = 0 THEN 2 ELSE 4 END, sort_key = 0,
+        sort_at = (SELECT now FROM moment) + %(lease)s, token = %(token)s, owner = %(owner)s,
+        attempts = CASE WHEN attempts < 2147483647 THEN attempts + 1 ELSE attempts END,
+        begun = CASE WHEN 1 = 1 AND lost = 0 THEN 1 ELSE 0 END
+    WHERE seq = ANY(ARRAY(SELECT seq FROM chosen))
+    RETURNING seq, body, id, neg_priority, due_since, created, lane, attempts, failures, lost, command,
+        errors, sort_at, gate, lane_number
+),
+spent AS MATERIALIZED (
+    SELECT o.*, took, rank, used + took AS used_now, coalesce(oldest, now) AS since,
+        CASE WHEN took = 0 THEN last WHEN spacing > 0 THEN now ELSE 0 END AS last_now,
+        CASE WHEN took = 0 THEN warm WHEN is_elastic THEN warm + took ELSE 0 END AS warm_now,
+        CASE WHEN first IS NOT NULL AND newest / grain = now / grain THEN newest_number ELSE 0 END AS same
+    FROM open o, LATERAL (SELECT count(*) AS took FROM got WHERE got.lane_number = o.number) t
+    LEFT JOIN LATERAL (
+        SELECT rank
+        FROM heads h
+        WHERE h.number = o.number
+          AND NOT EXISTS (SELECT 1 FROM got WHERE got.seq = h.seq)
+        ORDER BY nth LIMIT 1
+    ) next ON true
+),
+written AS MATERIALIZED (
+    SELECT seq, number, rank, in_flight, paused_reason,
+        CASE WHEN took = 0 THEN rates ELSE concat_ws(
+            ' ', limit_, span, ways, buffer, margin, asked, fixed, last_now, warm_now, used_now
+        ) || '|' || substr(
+            log, 28 * (coalesce(first, length + 1) - 1)::int + 1,
+            28 * greatest(length - coalesce(first, length + 1) + 1 - (same > 0)::int, 0)::int
+        ) || lpad(now::text, 16, '0') || ' ' || lpad((took + same)::text, 10, '0') || ' ' END AS rates_now,
+        CASE WHEN took = 0 THEN turn ELSE now END AS turn_now,
+        greatest(not_before, CASE WHEN took > 0 THEN now ELSE newest END + 2 * span) AS expires,
+        greatest(
+            not_before,
+            CASE WHEN (
+                CASE WHEN spacing = 0 THEN greatest(limit_ - used_now, 0) WHEN is_elastic AND warm_now >=
+                    limit_ AND limit_ - used_now > buffer THEN limit_ - used_now - buffer WHEN used_now <
+                    limit_ AND last_now + spacing <= now THEN 1 ELSE 0 END
+            ) > 0 THEN 0 WHEN used_now >= limit_ THEN since + span WHEN is_elastic AND warm_now >= limit_ THEN
+                least(last_now + spacing, since + span) ELSE last_now + spacing END
+        ) AS opens, now
+    FROM spent
+),
+placed AS MATERIALIZED (
+    SELECT *,
+        CASE WHEN paused_reason <> '' THEN 1 WHEN rank IS NULL AND in_flight > 0 THEN 1 WHEN rank IS NULL OR
+            opens > now THEN 2 ELSE 0 END AS place, rank IS NULL
+      AND paused_reason = ''
+      AND in_flight <= 0
+      AND expires <= now AS is_idle
+    FROM written
+),
+written_lanes AS (
+    UPDATE djqueue_lane l
+    SET rates = rates_now, turn = turn_now, state = place, sort_key = CASE place WHEN 0 THEN rank ELSE 0 END,
+        sort_at = CASE WHEN place <> 2 THEN turn_now WHEN rank IS NULL THEN expires ELSE opens END
+    FROM placed p
+    WHERE l.seq = p.seq
+      AND NOT is_idle
+    RETURNING l.state, l.sort_at
+), forgotten AS (DELETE FROM djqueue_lane l USING placed p WHERE l.seq = p.seq AND is_idle),
+taken_in AS (
+    DELETE
+    FROM djqueue_ticket
+    WHERE seq = ANY(ARRAY(SELECT t.seq FROM tickets t JOIN open o ON o.name = t.name))
+)
+SELECT EXISTS (SELECT 1 FROM calm), (SELECT now FROM moment), EXISTS (SELECT 1 FROM seen),
+    EXISTS (SELECT 1 FROM written_lanes WHERE state = 0) OR (SELECT count(*) FROM seen) > (
+        SELECT count(*) FROM open
+    ) OR (SELECT count(*) FROM seen) >= least(1, 200) OR EXISTS (
+        SELECT 1 FROM tickets t WHERE NOT EXISTS (SELECT 1 FROM open o WHERE o.name = t.name)
+    ), EXISTS (SELECT 1 FROM made),
+    (
+        SELECT sort_at
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 1
+          AND sort_key = 0
+          AND sort_at >= NOW
+        ORDER BY sort_at LIMIT 1
+    ),
+    least(
+        (SELECT min(sort_at) FROM written_lanes WHERE state = 2),
+        (
+            SELECT sort_at
+            FROM djqueue_lane
+            WHERE queue = %(queue)s
+              AND state = 2
+              AND sort_key = 0
+              AND sort_at > NOW
+            ORDER BY sort_at LIMIT 1
+        ),
+        (
+            SELECT sort_at
+            FROM djqueue_message
+            WHERE queue = %(queue)s
+              AND state = 3
+              AND sort_key = 0
+              AND sort_at >= NOW
+            ORDER BY sort_at LIMIT 1
+        )
+    ), g.*
+FROM (SELECT 1) one
+LEFT JOIN (SELECT got.* FROM got JOIN picked USING (seq) ORDER BY unit) g ON true;
 BEGIN;
 SELECT seq, lane, lane_number, gate
 FROM djqueue_message
@@ -1310,13 +1883,14 @@ SELECT (
 -- reap: in a lane
 
 -- WITH as in: reap: nothing has expired
-SELECT seq, lane
+SELECT seq, lane, gate
 FROM djqueue_message
 WHERE queue = %(queue)s
   AND state = 4
   AND sort_key = 0
   AND sort_at < NOW
 ORDER BY sort_at LIMIT %(limit)s;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.seq, lane
@@ -1355,7 +1929,7 @@ FROM (
     FROM djqueue_message
     WHERE queue = %s
       AND state > %s
-      AND state > 3
+      AND state > 4
       AND gate <> ''
     ORDER BY state LIMIT %s
 ) m
@@ -1972,6 +2546,7 @@ SELECT l.number,
         ) x
     )
 FROM unnest(%s::bigint[]) l (number);
+SELECT lane, gate, count(*) FROM djqueue_message WHERE queue = %s AND state = 4 GROUP BY lane, gate;
 
 
 -- lane
@@ -1993,6 +2568,7 @@ FROM djqueue_lane
 WHERE queue = %s
   AND name = %s;
 -- SELECT as in: lanes
+SELECT lane, gate, count(*) FROM djqueue_message WHERE queue = %s AND state = 4 GROUP BY lane, gate;
 
 
 -- pause_lane

@@ -1,0 +1,232 @@
+"""Claims that spend rates in one statement, on PostgreSQL: by the rule of the other stores, whoever else claims."""
+
+import random
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from django.db import connections, transaction
+
+from djqueue.backends.database.sql import postgresql
+from djqueue.backends.database.sql.postgresql import PostgreSQL
+from djqueue.flow.gates import Gate
+from djqueue.flow.rates import Rate, capacity, expires_at, spend
+from djqueue.flow.windows import Window
+from djqueue.models import QueueLane, QueueTicket
+from djqueue.testing import eventually
+from djqueue.testing.contract.lane_steps import fill, unit
+from djqueue.testing.contract.steps import entry, names, put
+from djqueue.testing.patience import together
+from tests.support.backends import FULL
+from tests.support.database import as_another_connection, as_another_process, statements
+from tests.support.processes import until
+
+pytestmark = [pytest.mark.backends("postgres"), pytest.mark.django_db(transaction=True)]
+
+WINDOWS = [
+    Window(5, 0.05),
+    Window(1, 0.02, margin=0.02),
+    Window(3, 0.06, True),
+    Window(4, 0.04, True, True),
+    Window(6, 0.06, True, True, 2),
+    Window(2000, 0.05),
+    Window(3, 3600.0),
+]
+CLAIMS = 1000 if FULL else 60
+
+
+def row_of(queue, name="a") -> QueueLane:
+    return QueueLane.objects.using(queue.database).get(queue=queue.name, name=name)
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Whether each claim was answered by the one statement."""
+    found, spend = [], PostgreSQL.spend
+
+    def noted(sql, *args):
+        found.append(spend(sql, *args))
+        return found[-1]
+
+    monkeypatch.setattr(PostgreSQL, "spend", noted)
+    return found
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_the_statement_decides_as_the_rule_of_the_other_stores_and_writes_the_same(queue, answers, window):
+    choose, gate = random.Random(str(window)), Gate(windows=(window,))
+    fill(queue, "a", *map(str, range(CLAIMS * 4)), gate=gate)
+    left, before = CLAIMS * 4, Rate(window)
+    for _ in range(CLAIMS):
+        asked = choose.randint(1, 4)
+        claimed = queue.claim(asked)
+        row = row_of(queue)
+        after = Rate.read(row.rates) if row.rates else Rate(window)
+        if not claimed:
+            assert after == before
+            assert row.state == QueueLane.State.SCHEDULED or capacity(before, round(queue.now() * 1e6)).free
+            continue
+        now = round(claimed[0].claimed * 1e6)
+        count, (expected,) = spend([before], asked, now)
+        assert (len(claimed), after) == (count, expected)
+        has, left = capacity(after, now), left - count
+        if has.free or not left:
+            assert not left or (row.state, row.sort_at) == (QueueLane.State.READY, now)
+        else:
+            assert (row.state, now < row.sort_at <= now + has.wait) == (QueueLane.State.SCHEDULED, True)
+        before = after
+    assert all(answers)
+
+
+def test_a_lane_that_is_empty_is_looked_at_when_it_is_to_be_forgotten(queue, answers):
+    fill(queue, "a", "1", gate=Gate(windows=(Window(5, 0.05),)))
+    (lease,) = queue.claim(5)
+    row = row_of(queue)
+    assert (row.state, row.sort_at) == (QueueLane.State.SCHEDULED, expires_at(Rate.read(row.rates)))
+    queue.complete([lease])
+    eventually(lambda: queue.claim(1) == [] and not QueueLane.objects.using(queue.database).filter(queue=queue.name))
+    assert all(answers)
+
+
+def test_a_throttled_message_takes_three_statements_and_one_with_a_new_key_four(queue, monkeypatch):
+    monkeypatch.setattr("djqueue.backends.database.queue.UNSEEN", 3600)  # a look at the lanes is a statement too
+    gate = Gate(windows=(Window(100, 3600),))
+    fill(queue, "a", "first", gate=gate)
+    queue.complete(queue.claim(1))
+    for lane, count in (("a", 3), ("b", 4), ("c", 4), ("b", 3)):
+        with statements(queue) as log:
+            fill(queue, lane, "1", gate=gate)
+            assert len(queue.complete(queue.claim(1))) == 1
+        assert len([one for one in log if not one["sql"].startswith(("BEGIN", "COMMIT"))]) == count
+
+
+@pytest.mark.parametrize("gate", [Gate(ordered=True), Gate(concurrency=2), Gate(max_run=3), Gate()], ids=str)
+def test_next_to_other_lanes_rates_are_spent_as_these_are(queue, answers, gate):
+    fill(queue, "rate", *"1234", gate=Gate(windows=(Window(2, 3600),)))
+    fill(queue, "other", "5", gate=replace(gate, max_run=max(2, gate.max_run)))
+    put(queue, "6")
+    claimed = []
+    eventually(lambda: claimed.extend(names(queue.claim(10))) or len(claimed) >= 4)
+    assert sorted(claimed) == ["1", "2", "5", "6"]
+    assert not all(answers)
+
+
+def test_several_windows_and_parents_are_not_for_the_statement(queue, answers):
+    two = Gate(windows=(Window(5, 3600), Window(1, 60)))
+    inner = Gate(windows=(Window(5, 3600),), parent="all", parent_gate=Gate(windows=(Window(3, 3600),)))
+    fill(queue, "two", *"12", gate=two)
+    fill(queue, "a", *"34", gate=inner)
+    fill(queue, "b", *"56", gate=inner)
+    claimed = []
+    eventually(lambda: claimed.extend(names(queue.claim(10))) or len(claimed) >= 4)
+    assert queue.claim(10) == []
+    assert len([name for name in claimed if name in "12"]) == 1
+    assert not any(answers)
+
+
+def test_the_gate_that_came_last_counts_and_what_has_left_counts_by_it(queue):
+    fill(queue, "a", *"1234", gate=Gate(windows=(Window(2, 3600),)))
+    assert names(queue.claim(9)) == ["1", "2"]
+    fill(queue, "a", "5", gate=Gate(windows=(Window(3, 3600),)))
+    assert names(queue.claim(9)) == ["3"]
+    fill(queue, "a", "6", gate=Gate(concurrency=1))
+    assert len(queue.claim(9)) == 1
+
+
+LOCK = 1234567
+LOOKED, HELD = "WITH\ntickets", "(SELECT 1 FROM at_work)))\n    ORDER BY l.seq FOR UPDATE"
+WAITING = f"""SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = {LOCK} AND NOT granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+
+
+def rows_of(cursor, sql) -> list[tuple]:
+    cursor.execute(sql)
+    return cursor.fetchall()
+
+
+@contextmanager
+def stopped_before_it_locks(queue, monkeypatch):
+    """A claim of another thread that has its snapshot, and has locked nothing yet; it goes on at the end."""
+    sql = postgresql.SPENT[False]
+    assert LOOKED in sql and HELD in sql
+    sql = sql.replace(LOOKED, f"WITH stop AS MATERIALIZED (SELECT pg_advisory_xact_lock({LOCK})),\ntickets")
+    sql = sql.replace(HELD, HELD.replace("at_work)))", "at_work))) AND (SELECT count(*) FROM stop) = 1"))
+    found = []
+    with transaction.atomic(queue.database), connections[queue.database].cursor() as cursor:
+        cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+        with monkeypatch.context() as patch:
+            patch.setitem(postgresql.SPENT, False, sql)
+            other = as_another_process(queue)
+            other._claims.stir()
+            thread = threading.Thread(target=lambda: (found.extend(names(other.claim(9))), connections.close_all()))
+            thread.start()
+            until(lambda: rows_of(cursor, WAITING)[0][0])
+        yield found
+    thread.join()
+
+
+def test_a_lane_that_another_transaction_changed_since_the_statement_began_is_let_go(queue, monkeypatch):
+    """It would lock it in its new state, and not see what arrived in it: that would be stranded."""
+    gate, taken = Gate(windows=(Window(9, 3600),)), []
+    fill(queue, "a", "1", gate=gate)
+    queue.complete(unit(queue))
+    queue.put([entry("gone", id="gone", lane="a", gate=gate.written())])
+    assert queue.remove(["gone"]) == 1  # it has left a ticket
+
+    def meanwhile():
+        own = as_another_process(queue)
+        fill(own, "a", "2", "3", gate=gate)
+        taken.extend(names(own.claim(1)))
+
+    with stopped_before_it_locks(queue, monkeypatch) as found:
+        as_another_connection(queue, meanwhile)
+    assert (taken, found) == (["2"], [])
+    assert names(as_another_process(queue).claim(9)) == ["3"]
+
+
+def test_nothing_is_stranded_and_no_window_is_exceeded_while_many_put_and_claim(queue):
+    gate, keys = Gate(windows=(Window(5, 0.05),)), 4
+    count = 400 if FULL else 60
+    claimed, done = [], []
+
+    def send(sender):
+        own = as_another_process(queue)
+        for number in range(count):
+            fill(own, f"key {(sender + number) % keys}", f"{sender} {number}", gate=gate)
+
+    def take():
+        own = as_another_process(queue)
+        while len(done) < 2 * count:
+            leases = own.claim(3)
+            claimed.extend((lease.entry.lane, lease.claimed) for lease in leases)
+            done.extend(names(own.complete(leases)))
+
+    together(lambda: send(0), lambda: send(1), take, take, take, last=queue.close)
+    assert Counter(done) == Counter(f"{sender} {number}" for sender in (0, 1) for number in range(count))
+    for key in range(keys):
+        moments = sorted(at for lane, at in claimed if lane == f"key {key}")
+        assert all(later - earlier >= 0.05 - 1e-6 for earlier, later in zip(moments, moments[5:], strict=False))
+    assert not QueueTicket.objects.using(queue.database).filter(queue=queue.name)
+
+
+def test_what_no_lane_counts_comes_back_to_it_though_it_was_forgotten(queue):
+    gate = Gate(windows=(Window(5, 0.01),))
+    for end in ("release", "reap"):
+        fill(queue, "a", end, gate=gate)
+        (lease,) = unit(queue) if end == "release" else queue.claim(1, 0.01)
+        eventually(lambda: queue.claim(1) == [] and queue.lane("a") is None)
+        if end == "release":
+            assert len(queue.release([lease])) == 1
+        else:
+            eventually(lambda: queue.reap().count == 1)
+        assert names(queue.complete(unit(queue))) == [end]
+
+
+def test_a_lane_shows_what_is_in_flight_though_it_does_not_count_it(queue):
+    fill(queue, "a", *"123", gate=Gate(windows=(Window(5, 3600),)))
+    leases = queue.claim(2)
+    assert (queue.lane("a").in_flight, row_of(queue).in_flight) == (2, 0)
+    queue.complete(leases)
+    assert (queue.lane("a").in_flight, queue.sweep()) == (0, 0)
