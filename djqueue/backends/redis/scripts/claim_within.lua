@@ -21,7 +21,7 @@ local own_last = rate.last
 if spacing_key then rate.last = math.max(rate.last, tonumber(call("GET", spacing_key) or 0)) end
 
 -- Two milliseconds more: Redis counts whole ones, from a moment before now.
-local kept_for = math.ceil(2 * rate.span / 1000) + 2
+local kept_for = math.ceil(2 * rate.window.span / 1000) + 2
 local function save()
   call("SET", rate_key, rates.written(rate), "PX", rate.fixed == "1" and KEPT or kept_for)
 end

@@ -31,7 +31,7 @@ local function gate_rules(now)
     local kept, known, longest = {}, {}, nil
     for _, rate in ipairs(lane.rates) do
       known[rate.window.text] = rate
-      if not longest or rate.span > longest.span then longest = rate end
+      if not longest or rate.window.span > longest.window.span then longest = rate end
     end
     for i, window in ipairs(longest and rules.gate(text).windows or {}) do
       kept[i] = known[window.text] or rates.under(rates.copy(lane.rates[i] or longest), window)
