@@ -361,10 +361,10 @@ class LaneTransaction:
         """
         whole = all(count == len(turn.waiting) for turn, count in zip(turns, counts, strict=True))
         for turn, count in zip(turns, counts, strict=True):
-            counts = self.held[turn.lane].lane.gate.counts
+            is_counted = self.held[turn.lane].lane.gate.counts
             for one in self.chain(turn.lane) if count else ():
                 left = board.lanes[one.lane.name] if whole else gates.left(one.lane, count, turn.number, self.now)
-                one.lane = left if counts else replace(left, in_flight=one.lane.in_flight)
+                one.lane = left if is_counted else replace(left, in_flight=one.lane.in_flight)
             del self.held[turn.lane].waiting[:count]
         self.is_read = whole and all(one.knows_its_head for one in self.held.values())
 
