@@ -114,6 +114,8 @@ class RedisStore(BaseStore):
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         if was is None:
             return self._set(key, value, "NX", "PX", milliseconds(ttl))
+        if was == value:  # a full server takes this too
+            return self._if_still(key, was, "PEXPIRE", milliseconds(ttl))
         return self._if_still(key, was, "SET", value, "PX", milliseconds(ttl))
 
     def swap_many(self, changes: Sequence[Change], ttl: float) -> bool:

@@ -535,6 +535,14 @@ class LaneTimeContract(WindowsContract, GatherContract, HoldContract):
 class RunsContract(LaneSuite):
     """Runs: entries that leave an ordered lane together are one unit of work."""
 
+    def test_who_reserves_gets_no_more_of_a_run_than_asked_for(self):
+        queue = self.with_lane("a", *"12345", gate=runs_of(3))
+        (first,) = eventually(lambda: queue.reserve(1))
+        assert (names([first]), first.entry.attempts) == (["1"], 1)
+        queue.complete(first)
+        again = unit(queue)
+        assert (names(again), {lease.entry.attempts for lease in again}) == (["2", "3", "4"], {1})
+
     def test_a_run_is_one_unit_and_closes_the_lane_until_its_last_is_settled(self):
         queue = self.with_lane("a", *"12345", gate=runs_of(3))
         leases = unit(queue)
