@@ -14,7 +14,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from djqueue import conf, queues
-from djqueue.backends.base import Entry, OnceGuard
+from djqueue.backends.base import Entry, OnceGuard, walk
 from djqueue.decorators import queue_command
 from djqueue.enqueueing import producer
 from djqueue.enqueueing.command import Call, Command
@@ -281,7 +281,7 @@ class TestChanges:
         first = sent(1)
         settings.QUEUES = backend.queues("default", "slow")
         assert [sent(number).id for number in range(2)] == [lease.entry.id for lease in queues["default"].claim(9)]
-        assert first.id not in {record.entry.id for record in queues["default"].walk("leased")}
+        assert first.id not in {record.entry.id for record in walk(queues["default"], "leased")}
         before = queues["default"]
         queues.reset()
         sent(1)

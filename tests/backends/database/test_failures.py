@@ -483,9 +483,9 @@ def test_a_rate_that_cannot_be_read_stops_its_lane_alone_until_somebody_opens_it
     fill(queue, "next", "3", gate=gate)
     assert {names(unit(queue))[0] for _ in range(2)} == {"3", "other"}
     assert nothing_to_claim(queue)
-    record = queue.lane("lane")
+    record = queue.lanes.get("lane")
     assert (record.state, record.waiting, "cannot be read" in record.paused_reason) == ("closed", 1, True)
-    assert queue.resume_lane("lane")
+    assert queue.lanes.resume("lane")
     assert names(unit(queue)) == ["2"]
 
 

@@ -216,7 +216,7 @@ def test_what_no_lane_counts_comes_back_to_it_though_it_was_forgotten(queue):
     for end in ("release", "reap"):
         fill(queue, "a", end, gate=gate)
         (lease,) = unit(queue) if end == "release" else queue.claim(1, 0.01)
-        eventually(lambda: queue.claim(1) == [] and queue.lane("a") is None)
+        eventually(lambda: queue.claim(1) == [] and queue.lanes.get("a") is None)
         if end == "release":
             assert len(queue.release([lease])) == 1
         else:
@@ -227,6 +227,6 @@ def test_what_no_lane_counts_comes_back_to_it_though_it_was_forgotten(queue):
 def test_a_lane_shows_what_is_in_flight_though_it_does_not_count_it(queue):
     fill(queue, "a", *"123", gate=Gate(windows=(Window(5, 3600),)))
     leases = queue.claim(2)
-    assert (queue.lane("a").in_flight, row_of(queue).in_flight) == (2, 0)
+    assert (queue.lanes.get("a").in_flight, row_of(queue).in_flight) == (2, 0)
     queue.complete(leases)
-    assert (queue.lane("a").in_flight, queue.sweep()) == (0, 0)
+    assert (queue.lanes.get("a").in_flight, queue.sweep()) == (0, 0)

@@ -372,10 +372,10 @@ def test_a_rate_of_a_lane_that_cannot_be_read_stops_its_lane_alone_until_somebod
     redis_client.eval(put_rates, 1, f"{TAG}lanes", json.dumps(rates, default=bytes.decode))
     queue.put([Entry(b"", "3", lane="b", gate=gate), Entry(b"", "4")])
     assert sorted(lease.entry.id for lease in queue.claim(9)) == ["3", "4"]
-    record = queue.lane("a")
+    record = queue.lanes.get("a")
     assert (record.state, record.waiting, "cannot be read" in record.paused_reason) == ("closed", 1, True)
     assert queue.claim(9) == []
-    assert queue.resume_lane("a")
+    assert queue.lanes.resume("a")
     assert [lease.entry.id for lease in queue.claim(1)] == ["2"]
 
 
