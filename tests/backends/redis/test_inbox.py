@@ -51,13 +51,19 @@ def _by_one_command(monkeypatch):
 class IntoInbox:
     """A queue whose plain entries go into the inbox, one by one, if they are new."""
 
-    asking = threading.Lock()
+    asking, sent = threading.Lock(), set()
+    """The second has the ids that were put in the inbox of some queue."""
 
     def put(self, entries, guards=None):
         with self.asking:  # nobody else may put an id that was not there
             if guards or not all(map(self.goes_there, entries)):
                 return super().put(entries, guards)
-            return [not self.is_there(entry.id) and self.put_new(entry) for entry in entries]
+            # One id twice is refused whatever became of it between the two: a put is one step.
+            first = {entry.id: number for number, entry in reversed([*enumerate(entries)])}
+            return [
+                first[entry.id] == number and not self.is_there(entry.id) and self.put_new(entry)
+                for number, entry in enumerate(entries)
+            ]
 
     def put_new(self, entry):
         return RedisQueue.put_new(self, entry)
@@ -69,8 +75,9 @@ class IntoInbox:
     def is_there(self, id):
         """Asked without a script, so that the inbox stays as it is."""
         execute, text = self._link.execute, protocol.text(id)
-        arrivals = execute("XRANGE", self._inbox, "-", "+")
-        return execute("HEXISTS", self._keys.part("env"), text) or any(text in fields for _, fields in arrivals)
+        arrivals = execute("XRANGE", self._inbox, "-", "+") if id in self.sent else ()
+        self.sent.add(id)
+        return any(text in fields for _, fields in arrivals) or execute("HEXISTS", self._keys.part("env"), text)
 
 
 class InboxQueue(IntoInbox, RedisQueue):
