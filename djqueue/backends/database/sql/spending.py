@@ -66,19 +66,21 @@ moment AS MATERIALIZED (
 rate AS MATERIALIZED (
     SELECT h.seq, h.name, h.number, h.in_flight, h.turn, h.not_before, h.paused_reason, h.rates, moment.now,
         {NUMBERED}, log, coalesce(array_length(pairs, 1), 0) / 2 AS length, pairs[array_length(pairs, 1) - 1] AS newest,
-        pairs[array_length(pairs, 1)] AS newest_number, young.*
+        pairs[array_length(pairs, 1)] AS newest_number, first, used, oldest
     FROM held h JOIN seen s ON s.seq = h.seq AND s.version = h.version CROSS JOIN moment,
     LATERAL (SELECT CASE WHEN h.rates = '' THEN {WINDOW.replace("gate", "h.gate")} || ' 0 0 0 0 0|'
         ELSE h.rates END AS whole OFFSET 0) w,
     LATERAL (SELECT string_to_array(split_part(whole, '|', 1), ' ')::bigint[] AS n, split_part(whole, '|', 2) AS log,
         string_to_array(nullif(rtrim(split_part(whole, '|', 2)), ''), ' ')::bigint[] AS pairs OFFSET 0) r,
-    LATERAL (SELECT min(i) AS first, coalesce(sum(pairs[2 * i]), 0)::bigint AS used, min(pairs[2 * i - 1]) AS oldest
-        FROM generate_series(1, array_length(pairs, 1) / 2) i WHERE pairs[2 * i - 1] > moment.now - n[2]) young),
+    LATERAL (SELECT min(i) AS first FROM generate_series(1, array_length(pairs, 1) / 2) i
+        WHERE pairs[2 * i - 1] > moment.now - n[2]) f,
+    LATERAL (SELECT coalesce(sum(pairs[2 * i]), 0)::bigint AS used, pairs[2 * first - 1] AS oldest
+        FROM generate_series(first, array_length(pairs, 1) / 2) i) young),
 ruled AS MATERIALIZED (
     SELECT *, CASE WHEN ways %% 2 = 1 AND limit_ > 1 THEN (span + limit_ - 1) / limit_ ELSE 0 END AS spacing,
         ways >= 2 AS is_elastic, CASE WHEN limit_ > {FINEST} THEN greatest(1, span / {FINEST}) ELSE 1 END AS grain
     FROM rate)"""
-"""Lanes that are ours now, with their rates: ``used`` by grants younger than the window, from the pair ``first`` on."""
+"""Lanes that are ours now, with their rates: ``used`` is what the pairs from the ``first`` young one on have."""
 
 
 def room(used: str, last: str, warm: str) -> str:

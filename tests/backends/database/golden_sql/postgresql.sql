@@ -515,7 +515,7 @@ rate AS MATERIALIZED (
         n[1] AS limit_, n[2] AS span, n[3] AS ways, n[4] AS buffer, n[5] AS margin, n[6] AS asked,
         n[7] AS fixed, n[8] AS last, n[9] AS warm, n[10] AS total, log,
         coalesce(array_length(pairs, 1), 0) / 2 AS length, pairs[array_length(pairs, 1) - 1] AS newest,
-        pairs[array_length(pairs, 1)] AS newest_number, young.*
+        pairs[array_length(pairs, 1)] AS newest_number, first, used, oldest
     FROM held h JOIN seen s ON s.seq = h.seq
       AND s.version = h.version
     CROSS JOIN moment,
@@ -529,10 +529,13 @@ rate AS MATERIALIZED (
                 string_to_array(nullif(rtrim(split_part(whole, '|', 2)), ''), ' ')::bigint[] AS pairs OFFSET 0
         ) r,
         LATERAL (
-            SELECT min(i) AS first, coalesce(sum(pairs[2 * i]), 0)::bigint AS used,
-                min(pairs[2 * i - 1]) AS oldest
+            SELECT min(i) AS first
             FROM generate_series(1, array_length(pairs, 1) / 2) i
             WHERE pairs[2 * i - 1] > moment.now - n[2]
+        ) f,
+        LATERAL (
+            SELECT coalesce(sum(pairs[2 * i]), 0)::bigint AS used, pairs[2 * first - 1] AS oldest
+            FROM generate_series(first, array_length(pairs, 1) / 2) i
         ) young
 ),
 ruled AS MATERIALIZED (
@@ -934,7 +937,7 @@ rate AS MATERIALIZED (
         n[1] AS limit_, n[2] AS span, n[3] AS ways, n[4] AS buffer, n[5] AS margin, n[6] AS asked,
         n[7] AS fixed, n[8] AS last, n[9] AS warm, n[10] AS total, log,
         coalesce(array_length(pairs, 1), 0) / 2 AS length, pairs[array_length(pairs, 1) - 1] AS newest,
-        pairs[array_length(pairs, 1)] AS newest_number, young.*
+        pairs[array_length(pairs, 1)] AS newest_number, first, used, oldest
     FROM held h JOIN seen s ON s.seq = h.seq
       AND s.version = h.version
     CROSS JOIN moment,
@@ -948,10 +951,13 @@ rate AS MATERIALIZED (
                 string_to_array(nullif(rtrim(split_part(whole, '|', 2)), ''), ' ')::bigint[] AS pairs OFFSET 0
         ) r,
         LATERAL (
-            SELECT min(i) AS first, coalesce(sum(pairs[2 * i]), 0)::bigint AS used,
-                min(pairs[2 * i - 1]) AS oldest
+            SELECT min(i) AS first
             FROM generate_series(1, array_length(pairs, 1) / 2) i
             WHERE pairs[2 * i - 1] > moment.now - n[2]
+        ) f,
+        LATERAL (
+            SELECT coalesce(sum(pairs[2 * i]), 0)::bigint AS used, pairs[2 * first - 1] AS oldest
+            FROM generate_series(first, array_length(pairs, 1) / 2) i
         ) young
 ),
 ruled AS MATERIALIZED (
