@@ -289,6 +289,7 @@ def test_what_cannot_be_carried_names_the_command(memory_queue, settings):
     assert refused.value.__notes__ == [f"In a call of {NAME}.bare."]
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize("kind", ["database.DatabaseQueue", "memory.MemoryQueue"])
 def test_async_code_is_told_of_the_async_verbs(settings, kind):
     settings.QUEUES = {"default": {"CLASS": f"djqueue.backends.{kind}"}}
