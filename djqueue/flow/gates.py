@@ -82,9 +82,9 @@ class Gate:
 
     @property
     def counts(self) -> bool:
-        """Whether it depends on what is in flight how many may leave its lane, or the parent."""
-        outer = self.parent_gate
-        return self.ordered or self.concurrency > 0 or (outer is not None and outer.counts)
+        """Whether its lane counts what is in flight: unless nothing but a rate holds it up, and its parent."""
+        is_rate = self.windows and not self.is_unit and not self.concurrency
+        return not is_rate or (self.parent_gate is not None and self.parent_gate.counts)
 
     @property
     def is_unit(self) -> bool:
