@@ -82,9 +82,8 @@ class Gate:
 
     @property
     def counts(self) -> bool:
-        """Whether its lane counts what is in flight: unless nothing but a rate holds it up, and its parent."""
-        is_rate = self.windows and not self.is_unit and not self.concurrency
-        return not is_rate or (self.parent_gate is not None and self.parent_gate.counts)
+        """Whether its lane counts what is in flight: unless nothing but a rate holds it up."""
+        return not self.windows or self.is_unit or self.concurrency > 0
 
     @property
     def is_unit(self) -> bool:

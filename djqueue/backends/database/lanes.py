@@ -7,7 +7,7 @@ what arrived in them, and leases the entries that their board lets leave. Settli
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -107,7 +107,7 @@ def _lend(sql: Dialect, ask: ClaimRequest, lanes: LaneTransaction, board: Board,
     if stray := rows.keys() - {seq for seqs in there for seq in seqs}:
         sql.put_back(sorted(stray))
     return [
-        Unit(turn.run, lanes.held[turn.lane].lane.gate.counts, [rows[seq] for seq in seqs])
+        Unit(turn.run, lanes.counts(turn.lane), [rows[seq] for seq in seqs])
         for turn, seqs in zip(turns, there, strict=True)
     ]
 
@@ -137,11 +137,13 @@ Say = Callable[[Dialect, Sequence[Lease]], Iterable[tuple]]
 
 def settle(sql: Dialect, leases: Sequence[Lease], say: Say) -> list[tuple]:
     """Apply ``say`` to leases of lanes, which may open as a result."""
-    uncounted = [lease for lease in leases if not token_of(lease).is_counted]
-    _make_again(sql, [(token_of(lease).lane, lease.entry.gate) for lease in uncounted])
+    uncounted = [(token_of(lease).lane, lease.entry.gate) for lease in leases if not token_of(lease).is_counted]
+    _make_again(sql, uncounted)
     with lane_transaction(sql, {token_of(lease).lane for lease in leases}, wait=True, wakes=True) as lanes:
+        lanes.hold_lost(dict(uncounted))
         rows = list(say(sql, leases))
         seqs = {row[0] for row in rows}
+        lanes.came_to(token_of(lease).lane for lease in leases if token_of(lease).seq in seqs)
         counted = [token_of(lease) for lease in leases if token_of(lease).is_counted]
         lanes.settled([token.lane for token in counted if token.seq in seqs])
         now = lanes.look()
@@ -183,6 +185,7 @@ def reap(sql: Dialect, limit: int, by: int) -> int:
     with lane_transaction(sql, {lane for _, lane, _ in late}, wait=False, wakes=True) as lanes:
         seqs = sorted(seq for seq, lane, _ in late if lane in lanes.held)
         names = sql.reap_in_lanes(seqs, by) if seqs else []
+        lanes.came_to(names)
         lanes.settled(names)
         lanes.place()
     return len(names)
@@ -213,7 +216,9 @@ def disown(sql: Dialect, tokens: Sequence[int]) -> bool:
         _make_again(sql, laned)
         with lane_transaction(sql, {lane for _, lane, _ in laned}, wait=False) as lanes:
             if seqs := [seq for seq, lane, _ in laned if lane in lanes.held]:
-                lanes.settled(sql.disown_in_lanes(seqs, tokens))
+                names = sql.disown_in_lanes(seqs, tokens)
+                lanes.came_to(names)
+                lanes.settled(names)
                 lanes.place()
     return bool(laned)
 
@@ -224,7 +229,7 @@ def recount(sql: Dialect, names: Sequence[str]) -> list[str]:
         in_flight, wrong = out(sql.out_of_lanes()), []
         for name in lanes.held.keys() & set(names):
             lane = lanes.held[name].lane
-            if lane.in_flight != (number := in_flight[name] if lane.gate.counts else 0):
+            if lane.in_flight != (number := in_flight[name] if lanes.counts(name) else 0):
                 lanes.held[name].lane = replace(lane, in_flight=number)
                 wrong.append(name)
         lanes.place(lanes.held.keys() & set(names))
@@ -335,10 +340,23 @@ class LaneTransaction:
             if one.lane.gate.parent not in self.held:
                 del self.held[one.lane.name]
 
+    def hold_lost(self, wanted: Mapping[str, str]) -> None:
+        """Make and hold those of these lanes, by name with their gates, that were forgotten before they were locked."""
+        if lost := {name: gate for name, gate in wanted.items() if name not in self.held}:
+            make_lanes(self.sql, parents_of(map(gate_of, lost.values())) | lost)
+            self.hold_named(lost, wait=True)
+
     def chain(self, name: str) -> list[LockedLane]:
         """A lane and its parent, if they are held."""
         one = self.held.get(name)
         return [] if one is None else [self.held[key] for key in (name, one.lane.gate.parent) if key in self.held]
+
+    def counts(self, name: str) -> bool:
+        """Whether it depends on what is in flight how many may leave a lane: by its gate, or by the gate of its parent.
+
+        Its own gate may be of before the parent's was changed.
+        """
+        return any(one.lane.gate.counts for one in self.chain(name))
 
     def hold_lines(self, limit: int) -> None:
         """Lock and read the first lanes that are queued in held lanes without entries of their own."""
@@ -361,12 +379,20 @@ class LaneTransaction:
         """
         whole = all(count == len(turn.waiting) for turn, count in zip(turns, counts, strict=True))
         for turn, count in zip(turns, counts, strict=True):
-            is_counted = self.held[turn.lane].lane.gate.counts
+            is_counted = self.counts(turn.lane)
             for one in self.chain(turn.lane) if count else ():
                 left = board.lanes[one.lane.name] if whole else gates.left(one.lane, count, turn.number, self.now)
                 one.lane = left if is_counted else replace(left, in_flight=one.lane.in_flight)
             del self.held[turn.lane].waiting[:count]
         self.is_read = whole and all(one.knows_its_head for one in self.held.values())
+
+    def came_to(self, names: Iterable[str]) -> None:
+        """Entries came to these lanes. They are written even if their rows stay as they are.
+
+        By that a claim that began before, and does not see these entries, knows that it must let the lanes go.
+        """
+        for name in self.held.keys() & set(names):
+            self.held[name].was = ()
 
     def settled(self, names: Iterable[str]) -> None:
         """One entry that had left is settled for each of these names of lanes."""
@@ -398,6 +424,7 @@ class LaneTransaction:
         there = self.sql.drop_tickets(seqs) if seqs else set()
         wanted = _last_gates(ticket for ticket in ours if ticket.seq in there)
         done = {name for name, gate in wanted.items() if self._define(name, gate)}
+        self.came_to(done)
         if undone := [(name, self.held[name].number, wanted[name]) for name in wanted.keys() - done]:
             self.sql.leave_tickets(undone)  # the last was taken, and the parent that this one names is locked
         return done

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from django.db import connections, transaction
 
+from djqueue.backends.database import lanes
 from djqueue.backends.database.sql import postgresql
 from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.flow.gates import Gate
@@ -232,3 +233,54 @@ def test_a_lane_shows_what_is_in_flight_though_it_does_not_count_it(queue):
     assert (queue.lanes.get("a").in_flight, row_of(queue).in_flight) == (2, 0)
     queue.complete(leases)
     assert (queue.lanes.get("a").in_flight, queue.sweep()) == (0, 0)
+
+
+def test_what_came_back_while_a_claim_began_is_not_stranded(queue, monkeypatch):
+    """Its lane stays where it is, and the statement that took the rest does not see it."""
+    fill(queue, "a", *"12", gate=Gate(windows=(Window(9, 3600),)))
+    (first,) = queue.claim(1)
+    assert row_of(queue).state == QueueLane.State.READY
+    with stopped_before_it_locks(queue, monkeypatch) as found:
+        as_another_connection(queue, lambda: as_another_process(queue).release([first]))
+    assert found in (["2"], [])
+    assert sorted([*found, *names(as_another_process(queue).claim(9))]) == ["1", "2"]
+
+
+def test_what_another_claim_was_told_of_while_a_claim_began_is_not_stranded(queue, monkeypatch):
+    gate = Gate(windows=(Window(9, 3600),))
+    fill(queue, "a", "1", "2", gate=gate)
+    queue.complete(queue.claim(1))
+
+    def meanwhile():
+        own = as_another_process(queue)
+        fill(own, "a", "3", gate=gate)
+        own.lanes.page()  # takes the ticket
+
+    with stopped_before_it_locks(queue, monkeypatch) as found:
+        as_another_connection(queue, meanwhile)
+    assert sorted([*found, *names(as_another_process(queue).claim(9))]) == ["2", "3"]
+
+
+def test_a_lane_that_is_forgotten_while_something_comes_back_is_made_again(queue, monkeypatch):
+    gate = Gate(windows=(Window(5, 0.01),))
+    fill(queue, "a", "1", gate=gate)
+    (lease,) = unit(queue)
+    make_again = lanes._make_again
+
+    def then_forgotten(sql, out):
+        make_again(sql, out)
+        with connections[queue.database].cursor() as cursor:
+            cursor.execute("DELETE FROM djqueue_lane")
+
+    monkeypatch.setattr(lanes, "_make_again", then_forgotten)
+    assert len(queue.release([lease])) == 1
+    assert names(unit(queue)) == ["1"]
+
+
+def test_what_a_parent_bounds_is_counted_whatever_the_lane_knew_of_it(queue):
+    rate = (Window(9, 3600),)
+    fill(queue, "a", *"123", gate=Gate(windows=rate, parent="all", parent_gate=Gate(windows=rate)))
+    queue.complete(queue.claim(1))
+    fill(queue, "b", *"45", gate=Gate(windows=rate, parent="all", parent_gate=Gate(concurrency=1)))
+    assert len(queue.claim(9)) == 1
+    assert queue.claim(9) == []

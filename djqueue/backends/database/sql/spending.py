@@ -6,6 +6,7 @@ locked, read and written one after the other. If rows of lanes are to be made, i
 
 What holds it together: it locks lanes by their numbers and waits for none, one clock behind the locks is that of all
 rates, and a lane that changed since the statement began is let go, as what arrived in it since then is not seen.
+Therefore whoever lets an entry come to a lane leaves a ticket, or writes the row of the lane.
 """
 
 from __future__ import annotations
