@@ -12,13 +12,13 @@ from django.db import connections, transaction
 from djqueue.backends.database import lanes
 from djqueue.backends.database.sql import postgresql
 from djqueue.backends.database.sql.postgresql import PostgreSQL
-from djqueue.flow.gates import Gate
+from djqueue.flow.gates import RATE_UNREADABLE, Gate
 from djqueue.flow.rates import Rate, capacity, expires_at, spend
 from djqueue.flow.windows import Window
 from djqueue.models import QueueLane, QueueTicket
 from djqueue.testing import eventually
 from djqueue.testing.contract.lane_steps import fill, unit
-from djqueue.testing.contract.steps import entry, names, put
+from djqueue.testing.contract.steps import entry, names, put, until_now_is
 from djqueue.testing.patience import together
 from tests.support.backends import FULL
 from tests.support.database import as_another_connection, as_another_process, statements
@@ -259,6 +259,38 @@ def test_what_another_claim_was_told_of_while_a_claim_began_is_not_stranded(queu
     with stopped_before_it_locks(queue, monkeypatch) as found:
         as_another_connection(queue, meanwhile)
     assert sorted([*found, *names(as_another_process(queue).claim(9))]) == ["2", "3"]
+
+
+def test_grants_that_are_not_in_their_order_are_counted_as_by_the_rule(queue, answers):
+    """As after a step of the clock, or a grant that was moved to a later moment."""
+    gate = Gate(windows=(Window(9, 0.3),))
+    fill(queue, "a", *"12345", gate=gate)
+    (first,) = queue.claim(1)
+    assert queue.defer([first], 0.25)
+    assert len(queue.claim(1)) == 1
+    until_now_is(queue, first.claimed + 0.4)
+    assert len(queue.claim(1)) == 1
+    assert sum(number for _, number in Rate.read(row_of(queue).rates).grants) == 3
+    assert len(queue.claim(9)) == 2
+    assert not row_of(queue).paused_reason
+
+
+@pytest.mark.parametrize(
+    "log", [" " * 28, "1" * 28, f"{'1' * 16}  {'1' * 10}", "1 " * 14, "|" + "1" * 27], ids=lambda log: log.strip()
+)
+def test_a_log_that_cannot_be_read_stops_its_own_lane(queue, log):
+    gate = Gate(windows=(Window(9, 3600),))
+    fill(queue, "a", *"12", gate=gate)
+    fill(queue, "b", "3", gate=gate)
+    claimed = [names(queue.claim(1)), names(queue.claim(1))]
+    rates = row_of(queue).rates
+    QueueLane.objects.using(queue.database).filter(queue=queue.name, name="a").update(
+        rates=f"{rates.partition('|')[0]}|{log}"
+    )
+    fill(queue, "a", "4", gate=gate)
+    fill(queue, "b", "5", gate=gate)
+    eventually(lambda: claimed.append(names(queue.claim(9))) or ["5"] in claimed)
+    assert queue.lanes.get("a").paused_reason == RATE_UNREADABLE
 
 
 def test_a_lane_that_is_forgotten_while_something_comes_back_is_made_again(queue, monkeypatch):

@@ -12,20 +12,22 @@ Therefore whoever lets an entry come to a lane leaves a ticket, or writes the ro
 from __future__ import annotations
 
 from djqueue.backends.database.sql import text
-from djqueue.flow.rates import FINEST, PAIR_LENGTH
+from djqueue.flow.rates import FINEST, PAIR, PAIR_LENGTH
 
 TAKEN_IN = 200
 """The most tickets, and the most lanes whose time has come, that one claim looks at."""
-GATE = r"""'^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$'"""
-"""A gate of one window and nothing else, as ``Gate.written`` writes it."""
+GATE = r"""'^\{"w":\[\[([0-9]{1,18},){4}[0-9]{1,18}\]\]\}$'"""
+"""A gate of one window and nothing else, as ``Gate.written`` writes it, of numbers that fit a column."""
 WINDOW = r"""translate(substr(gate, 8, length(gate) - 10), ',', ' ')"""
 """Its numbers, as ``Rate.written`` writes them."""
 PAUSE = "'[[]0,'"
 """A gate with a limit of 0."""
+LOG = "substr(rates, strpos(rates, '|') + 1)"
+"""Its grants; the whole text if there is no ``|``, which no log is like."""
 IS_SPENT_HERE = (
-    f"gate ~ {GATE} AND gate !~ {PAUSE} AND (rates = '' OR (split_part(rates, '|', 1) ~ '^[0-9]+( [0-9]+){{9}}$' "
-    f"AND starts_with(rates, {WINDOW} || ' ') AND split_part(rates, '|', 2) !~ '[^0-9 ]' "
-    f"AND length(split_part(rates, '|', 2)) %% {PAIR_LENGTH} = 0))"
+    f"gate ~ {GATE} AND gate !~ {PAUSE} AND (rates = '' OR (split_part(rates, '|', 1) "
+    f"~ '^[0-9]{{1,18}}( [0-9]{{1,18}}){{9}}$' AND starts_with(rates, {WINDOW} || ' ') "
+    f"AND translate({LOG}, '123456789', '000000000') = repeat('{PAIR % (0, 0)}', length({LOG}) / {PAIR_LENGTH})))"
 )
 """That the rate of a lane can be read here."""
 LANE = "SELECT seq, name, number, gate, rates, ctid::text AS version FROM djqueue_lane WHERE queue = %(queue)s AND"
@@ -81,7 +83,8 @@ ruled AS MATERIALIZED (
     SELECT *, CASE WHEN ways %% 2 = 1 AND limit_ > 1 THEN (span + limit_ - 1) / limit_ ELSE 0 END AS spacing,
         ways >= 2 AS is_elastic, CASE WHEN limit_ > {FINEST} THEN greatest(1, span / {FINEST}) ELSE 1 END AS grain
     FROM rate)"""
-"""Lanes that are ours now, with their rates: ``used`` is what the pairs from the ``first`` young one on have."""
+"""Lanes that are ours now, with their rates: ``used`` by the grants from the pair ``first`` on, the first younger than
+the window. Behind it they may be older, after a step of the clock or if a grant was moved to a later moment."""
 
 
 def room(used: str, last: str, warm: str) -> str:

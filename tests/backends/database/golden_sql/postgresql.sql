@@ -446,14 +446,16 @@ calm AS MATERIALIZED (
         SELECT 1
         FROM seen
         WHERE NOT (
-            gate ~ '^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$'
+            gate ~ '^\{"w":\[\[([0-9]{1,18},){4}[0-9]{1,18}\]\]\}$'
               AND gate !~ '[[]0,'
               AND (
                   rates = '' OR (
-                      split_part(rates, '|', 1) ~ '^[0-9]+( [0-9]+){9}$'
+                      split_part(rates, '|', 1) ~ '^[0-9]{1,18}( [0-9]{1,18}){9}$'
                         AND starts_with(rates, translate(substr(gate, 8, length(gate) - 10), ',', ' ') || ' ')
-                        AND split_part(rates, '|', 2) !~ '[^0-9 ]'
-                        AND length(split_part(rates, '|', 2)) % 28 = 0
+                        AND translate(substr(rates, strpos(rates, '|') + 1), '123456789', '000000000') =
+                            repeat(
+                            '0000000000000000 0000000000 ', length(substr(rates, strpos(rates, '|') + 1)) / 28
+                        )
                   )
               )
         ) OR (
@@ -468,8 +470,8 @@ calm AS MATERIALIZED (
           SELECT 1
           FROM tickets t
           LEFT JOIN seen s ON s.name = t.name
-          WHERE CASE WHEN s.seq IS NULL THEN t.gate !~ '^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$' OR t.gate ~
-              '[[]0,' ELSE t.gate NOT IN ('', s.gate) END
+          WHERE CASE WHEN s.seq IS NULL THEN t.gate !~ '^\{"w":\[\[([0-9]{1,18},){4}[0-9]{1,18}\]\]\}$' OR
+              t.gate ~ '[[]0,' ELSE t.gate NOT IN ('', s.gate) END
       )
       AND NOT EXISTS (
           SELECT 1
@@ -868,14 +870,16 @@ calm AS MATERIALIZED (
         SELECT 1
         FROM seen
         WHERE NOT (
-            gate ~ '^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$'
+            gate ~ '^\{"w":\[\[([0-9]{1,18},){4}[0-9]{1,18}\]\]\}$'
               AND gate !~ '[[]0,'
               AND (
                   rates = '' OR (
-                      split_part(rates, '|', 1) ~ '^[0-9]+( [0-9]+){9}$'
+                      split_part(rates, '|', 1) ~ '^[0-9]{1,18}( [0-9]{1,18}){9}$'
                         AND starts_with(rates, translate(substr(gate, 8, length(gate) - 10), ',', ' ') || ' ')
-                        AND split_part(rates, '|', 2) !~ '[^0-9 ]'
-                        AND length(split_part(rates, '|', 2)) % 28 = 0
+                        AND translate(substr(rates, strpos(rates, '|') + 1), '123456789', '000000000') =
+                            repeat(
+                            '0000000000000000 0000000000 ', length(substr(rates, strpos(rates, '|') + 1)) / 28
+                        )
                   )
               )
         ) OR (
@@ -890,8 +894,8 @@ calm AS MATERIALIZED (
           SELECT 1
           FROM tickets t
           LEFT JOIN seen s ON s.name = t.name
-          WHERE CASE WHEN s.seq IS NULL THEN t.gate !~ '^\{"w":\[\[([0-9]+,){4}[0-9]+\]\]\}$' OR t.gate ~
-              '[[]0,' ELSE t.gate NOT IN ('', s.gate) END
+          WHERE CASE WHEN s.seq IS NULL THEN t.gate !~ '^\{"w":\[\[([0-9]{1,18},){4}[0-9]{1,18}\]\]\}$' OR
+              t.gate ~ '[[]0,' ELSE t.gate NOT IN ('', s.gate) END
       )
       AND NOT EXISTS (
           SELECT 1
