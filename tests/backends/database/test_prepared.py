@@ -8,7 +8,10 @@ from django.db import DatabaseError, DataError, OperationalError, connections, t
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends.database.sql import prepared
+from djqueue.flow.gates import Gate
+from djqueue.flow.windows import Window
 from djqueue.testing import together
+from djqueue.testing.contract.lane_steps import fill
 from djqueue.testing.contract.steps import entry
 
 pytestmark = pytest.mark.backends("postgres")
@@ -103,6 +106,17 @@ def test_a_connection_that_puts_little_prepares_nothing(queue):
     for _ in range(prepared.PREPARED_AFTER):
         queue.put([entry()])
     assert prepared_by(queue) == 0
+
+
+def test_a_connection_prepares_few_statements_however_many_it_runs(queue, monkeypatch):
+    """Claims of different numbers are different statements, and each takes memory of the server as long as it lives."""
+    monkeypatch.setattr(prepared, "MOST_PREPARED", 4)
+    fill(queue, "a", "1", "2", gate=Gate(windows=(Window(1, 3600),)))
+    assert len(queue.claim(1)) == 1
+    for limit in range(1, 2 * prepared.MOST_PREPARED):
+        for ahead in [0] * OFTEN + [limit // 2]:
+            assert queue.claim(limit, ahead=ahead) == []
+    assert prepared_by(queue) == len(prepared._runs[connections[queue.database].connection]) == prepared.MOST_PREPARED
 
 
 def test_where_it_is_lost_as_behind_a_pooler_it_is_prepared_no_more(queue):

@@ -203,10 +203,9 @@ class PostgreSQL(Dialect):
 
     def spend(self, ask: ClaimRequest, ahead: int, laned_last: bool) -> Spent | None:
         sql = SPENT[ask.lifo].replace("BEGUN", ask.begun).replace("LIMITED", str(ask.limit))
-        sql = sql.replace("AHEAD", str(ahead)).replace("LANED", str(int(laned_last)))
         from djqueue.backends.database.sql import prepared
 
-        rows = prepared.rows_of(self, sql, ask._asdict())
+        rows = prepared.rows_of(self, sql, ask._asdict() | {"ahead": ahead, "laned_last": int(laned_last)})
         is_calm, *found = rows[0][:FOUND]
         return Spent([row[FOUND:] for row in rows if row[FOUND] is not None], *found) if is_calm else None
 

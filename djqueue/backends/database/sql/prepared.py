@@ -29,6 +29,8 @@ if is_psycopg3:
 PREPARED_AFTER = 5
 """How often a connection runs a statement before it prepares it, which is a round trip: one of a web request may never
 do."""
+MOST_PREPARED = 16
+"""The most statements that a connection prepares: the largest take 1.4 MB each of the server's memory."""
 LOST = {"26000", "0A000"}
 """What PostgreSQL says of a statement that is not prepared in this session, or whose table has changed."""
 TYPE_OF = {
@@ -37,6 +39,8 @@ TYPE_OF = {
     "lease": "bigint",
     "token": "bigint",
     "owner": "text",
+    "ahead": "int",
+    "laned_last": "int",
 }
 """The types of parameters."""
 
@@ -94,7 +98,8 @@ def rows_of(session: Dialect, sql: str, params: dict[str, object], is_text: bool
     runs = _runs.setdefault(connection.connection, {})
     count = runs.get(sql, 0)
     if count < PREPARED_AFTER:
-        runs[sql] = count + 1
+        if count or _has_place(runs):
+            runs[sql] = count + 1
         return session.rows(sql, params)
     statement = prepared(sql.replace("NOW", session.now))
     try:
@@ -109,6 +114,14 @@ def rows_of(session: Dialect, sql: str, params: dict[str, object], is_text: bool
             raise
     _without.add(connection.alias)
     return session.rows(sql, params)
+
+
+def _has_place(runs: dict[str, int]) -> bool:
+    """Whether another statement may be counted, once those that are not prepared are forgotten if there are many."""
+    if len(runs) >= MOST_PREPARED:
+        for sql in [sql for sql, count in runs.items() if count <= PREPARED_AFTER]:
+            del runs[sql]
+    return len(runs) < MOST_PREPARED
 
 
 def _may_be_passed(connection: Any) -> bool:

@@ -113,8 +113,8 @@ line AS (
     FROM heads WHERE nth <= room
     UNION ALL SELECT seq, rank, row_number() OVER (PARTITION BY rank ORDER BY sort_at FREE, seq FREE), 0 FROM free),
 picked AS MATERIALIZED (
-    SELECT * FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = LANED) AS unit FROM line) u
-    WHERE laned = 0 OR unit <= LIMITED - AHEAD ORDER BY unit LIMIT LIMITED),
+    SELECT * FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = %(laned_last)s) AS unit FROM line) u
+    WHERE laned = 0 OR unit <= LIMITED - %(ahead)s ORDER BY unit LIMIT LIMITED),
 chosen AS MATERIALIZED (
     SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM picked))
     AND (state = 0 OR state >= 16) FOR UPDATE SKIP LOCKED)"""
@@ -175,7 +175,7 @@ SELECT EXISTS (SELECT 1 FROM calm), (SELECT now FROM moment), EXISTS (SELECT 1 F
 
 
 def spending(lifo: bool) -> str:
-    """The statement. LIMITED, AHEAD and LANED stand for numbers: with parameters a server may plan for any of them.
+    """The statement. LIMITED stands for a number: with a parameter a server may plan for any number.
 
     ``lifo``: entries in no lane leave in the reverse order of arrival at equal priority.
     """

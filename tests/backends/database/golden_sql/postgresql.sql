@@ -585,8 +585,8 @@ line AS (
 ),
 picked AS MATERIALIZED (
     SELECT *
-    FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = 0) AS unit FROM line) u
-    WHERE laned = 0 OR unit <= 2 - 0
+    FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = %(laned_last)s) AS unit FROM line) u
+    WHERE laned = 0 OR unit <= 2 - %(ahead)s
     ORDER BY unit LIMIT 2
 ),
 chosen AS MATERIALIZED (
@@ -1009,8 +1009,8 @@ line AS (
 ),
 picked AS MATERIALIZED (
     SELECT *
-    FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = 0) AS unit FROM line) u
-    WHERE laned = 0 OR unit <= 1 - 0
+    FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = %(laned_last)s) AS unit FROM line) u
+    WHERE laned = 0 OR unit <= 1 - %(ahead)s
     ORDER BY unit LIMIT 1
 ),
 chosen AS MATERIALIZED (
