@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DatabaseError, DataError, OperationalError, connections, transaction
+from django.test import SimpleTestCase
 from django.test.utils import CaptureQueriesContext
 
 from djqueue.backends.database.sql import prepared
@@ -52,7 +53,7 @@ def test_it_is_prepared_once_and_does_the_same(queue):
 
 def test_one_new_entry_takes_no_cursor_and_no_other_statement(queue, monkeypatch):
     put_often(queue)
-    monkeypatch.setattr(connections[queue.database], "cursor", None)
+    monkeypatch.setattr(connections[queue.database], "create_cursor", None)
     assert [queue.put_new(entry(priority=priority)) for priority in (0, 1)] == [True, True]
     monkeypatch.undo()
     assert prepared_by(queue) == 1
@@ -155,6 +156,29 @@ def test_who_wraps_or_logs_statements_sees_each(queue):
     with CaptureQueriesContext(connection) as logged:
         queue.put([entry()])
     assert [sql.split()[0] for sql in seen] == [query["sql"].split()[0] for query in logged] == ["INSERT"]
+
+
+def test_who_replaces_the_cursors_of_a_connection_sees_each(queue, monkeypatch):
+    put_often(queue)
+    connection, made = connections[queue.database], []
+    usual = connection.cursor
+    monkeypatch.setattr(connection, "cursor", lambda: made.append(usual()) or made[-1])
+    assert queue.put_new(entry()) is True
+    assert len(made) == 1
+
+
+def test_a_test_case_without_a_database_refuses_it(queue):
+    class Case(SimpleTestCase):
+        databases = set()
+
+    put_often(queue)
+    Case.setUpClass()
+    try:
+        with pytest.raises(AssertionError, match="Database queries to"):
+            queue.put_new(entry())
+    finally:
+        Case.doClassCleanups()
+    assert queue.stats().ready == OFTEN
 
 
 def test_what_no_column_can_hold_is_refused_as_before_and_hurts_nothing(queue):

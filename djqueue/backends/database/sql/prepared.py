@@ -1,9 +1,9 @@
 """Statements that PostgreSQL parses and plans once for a connection: that takes it longer than to run them.
 
 They are prepared and run by the protocol, past Django's cursor, which would cost as much as the server: by psycopg 3,
-without a transaction, and where no statements are wrapped or logged. Tools that patch the classes of Django's cursors
-do not see them. A pooler of transactions may give each transaction another session, and a prepared statement belongs to
-one. Where one is not found, its database has none from then on.
+without a transaction, and where no statements are wrapped or logged and no cursors are replaced. Tools that patch the
+classes of Django's cursors do not see them. A pooler of transactions may give each transaction another session, and a
+prepared statement belongs to one. Where one is not found, its database has none from then on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
 from djqueue.backends.database.sql import text
@@ -125,13 +126,17 @@ def _has_place(runs: dict[str, int]) -> bool:
 
 
 def _may_be_passed(connection: Any) -> bool:
-    """Whether nobody wants to see each statement of a connection: no wrapper, no log, no cursor of its own."""
+    """Whether nobody wants to see each statement of a connection: no wrapper, no log, no cursor of its own.
+
+    Tools replace ``cursor()`` of a connection; tests of Django that are without a database do so as well.
+    """
     raw = connection.connection
     return (
         is_psycopg3
         and type(raw) is Connection
         and raw.cursor_factory in (Cursor, ServerBindingCursor)
         and not raw.pgconn.pipeline_status
+        and getattr(connection.cursor, "__func__", None) is BaseDatabaseWrapper.cursor
         and not connection.execute_wrappers
         and not connection.queries_logged
     )
