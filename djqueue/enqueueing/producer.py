@@ -171,15 +171,17 @@ def send(command: Enqueueable, calls: Sequence[tuple[Arguments, Policy]]) -> lis
         return []
     pending: list[PendingCall] = []
     results: list[Result] = []
+    known: dict[int, Terms] = {}
     ids = [new_id()] if len(calls) == 1 else new_ids(len(calls))
     try:
         terms = terms_of(command, calls[0][1])
         queue = terms.queue
-        for (call, policy), id in zip(calls, ids, strict=True):
+        for (call, policy), new in zip(calls, ids, strict=True):
             if policy is not terms.given or (pending and policy.asks):  # what is a function is asked at each call
-                terms = terms_of(command, policy)
-            pending.append(one := terms.pending(call, id))
-            results.append(Result(id, command.name, terms.alias, terms.kept, one.sending))
+                terms = (not policy.asks and known.get(id(policy))) or terms_of(command, policy)
+                known[id(policy)] = terms
+            pending.append(one := terms.pending(call, new))
+            results.append(Result(new, command.name, terms.alias, terms.kept, one.sending))
         if command.whole and queue.database is None:
             _refuse_too_many(queue, command, pending)
         if terms.eager:

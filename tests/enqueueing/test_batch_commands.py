@@ -29,6 +29,7 @@ from djqueue import (
     signals,
 )
 from djqueue.decorators import queue_command
+from djqueue.enqueueing import producer
 from djqueue.flow import limits
 from djqueue.testing import eventually, memory_queues, run_due
 from tests.support.backends import FULL
@@ -325,6 +326,21 @@ class TestOrder:
         assert [of_user(user) for user in (0, 1, 2)] == [list(range(30))] * 3
         assert [release.most_waiting for release in releases.values()] == [1, 1, 1]
         assert max(map(len, batches())) == 4
+
+    @MEMORY
+    def test_what_requests_have_in_common_is_prepared_once_for_each_route(self, queue, monkeypatch):
+        made = []
+
+        class Noted(producer.Terms):
+            def __init__(self, *given):
+                made.append(self)
+                super().__init__(*given)
+
+        monkeypatch.setattr(producer, "Terms", Noted)
+        Notify.enqueue(*[Notice(number % 2, number) for number in range(20)])
+        assert len(made) <= 3
+        waiting = [record.entry.lane[-1] for record in queue.peek("ready")]
+        assert sorted(waiting) == ["0"] * 10 + ["1"] * 10
 
     def test_sq2_threads_run_beside_each_other(self, queue):
         release = Release()
