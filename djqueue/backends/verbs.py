@@ -196,15 +196,23 @@ class FourVerbs:
         return NotSupported(f"{own} has only the four verbs and cannot {verb}(); derive it from LeasedQueue.")
 
 
+SHORTER = {"exchange": ("complete", "claim"), "put_new": ("put",)}
+"""Verbs that are a shorter way of doing others, which a class may override without them."""
+
+
+def _place(cls: type, verb: str) -> int:
+    """The place among the bases of a class of the one whose verb it has."""
+    return next(place for place, base in enumerate(cls.__mro__) if verb in vars(base))
+
+
 class ConsumerVerbs(FourVerbs):
     """What a consumer calls, with working defaults over the four verbs. Messages are delivered at most once."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "exchange" not in vars(cls) and not vars(cls).keys().isdisjoint({"claim", "complete"}):
-            cls.exchange = ConsumerVerbs.exchange  # type: ignore[method-assign]  # which calls what this class overrides
-        if "put" in vars(cls) and "put_new" not in vars(cls):
-            cls.put_new = ConsumerVerbs.put_new  # type: ignore[method-assign]
+        for shorter, parts in SHORTER.items():
+            if min(_place(cls, part) for part in parts) < _place(cls, shorter):
+                setattr(cls, shorter, vars(ConsumerVerbs)[shorter])  # which calls what this class overrides
 
     def put(self, entries: Sequence[Entry], guards: Sequence[Guard | None] | None = None) -> list[bool]:
         """Accept entries in their order; returns for each whether it was accepted.

@@ -543,6 +543,23 @@ def test_a_class_that_writes_put_has_it_called(redis_client):
     assert queue.claim()[0].entry.priority == 3
 
 
+def test_a_base_that_writes_put_before_the_queue_has_it_called(redis_client):
+    class Ranked:
+        def put(self, entries, guards=None):
+            return super().put([replace(entry, priority=3) for entry in entries], guards)
+
+    class Own(Ranked, RedisQueue):
+        pass
+
+    class OwnBlocking(Own, RedisBlockingQueue):
+        pass
+
+    for cls in (Own, OwnBlocking):
+        queue = cls("mail", backends.redis_connection())
+        assert queue.put_new(*work())
+        assert queue.claim()[0].entry.priority == 3
+
+
 def test_a_bell_of_a_wrong_type_is_noticed_by_the_next_call(make, redis_client):
     queue = make(cls=RedisBlockingQueue)
     redis_client.set(f"{TAG}bell", "x")
