@@ -32,7 +32,7 @@ from djqueue.testing import (
     together,
 )
 from tests.backends.contract.test_backends import OnEachBackend
-from tests.backends.redis.support import broken, calls, counted, held, keys, once, work
+from tests.backends.redis.support import LosesReplies, broken, calls, counted, held, keys, once, work
 from tests.support import backends, servers
 
 pytestmark = pytest.mark.server("redis")
@@ -456,6 +456,15 @@ def test_what_arrives_after_it_was_repeated_and_has_run_counts_no_more(lossy_que
     assert ids_of(queue.claim(5)) == other
     assert (len(queue), queue.find(lease.entry.id)) == (0, None)
     assert 3000 < redis_client.ttl(f"{TAG}repeated") <= 3600
+
+
+def test_a_call_that_broke_before_its_ring_rings_when_it_is_repeated(redis_client):
+    """A large packet may arrive in parts."""
+    client = LosesReplies(redis_client)
+    queue = RedisBlockingQueue("mail", client)
+    assert broken(client, lambda: queue.put_new(*work()))  # this client sends one command after the other
+    assert queue.wait_for_work(0.01)
+    assert len(queue.claim(5)) == 1
 
 
 def test_repeated_ids_are_forgotten(lossy_queue, redis_client):
