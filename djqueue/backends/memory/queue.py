@@ -371,7 +371,7 @@ class MemoryQueue(LeasedQueue):
 
     def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
         with self._lock:
-            waiting = self._waiting(ids)
+            waiting = self._waiting(ids := [*ids])
             for item in waiting:
                 self._take_out(item)
             return self._with_ends({item.entry.id for item in waiting}, ids, facts, history)
