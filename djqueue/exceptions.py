@@ -98,7 +98,7 @@ class TablesMissing(StoreError, OperationalError, ProgrammingError):
 
 
 class RateUnreadable(StoreError):
-    """What is kept of a rate limit cannot be read: an older version wrote it, or somebody changed it."""
+    """What is kept of a rate limit cannot be read: an older version wrote it, or it was changed by hand."""
 
     stops_one = True
 

@@ -94,7 +94,7 @@ class Gate:
 UNREADABLE = Gate(ordered=True)
 """One at a time, in order: that breaks no promise of any gate."""
 LONGEST_LANE = 255
-RATE_UNREADABLE = "its rate cannot be read: an older version wrote it, or somebody changed it"
+RATE_UNREADABLE = "its rate cannot be read: an older version wrote it, or it was changed by hand"
 """Why a lane is paused of which nobody knows what has left it."""
 
 

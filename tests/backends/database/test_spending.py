@@ -316,3 +316,11 @@ def test_what_a_parent_bounds_is_counted_whatever_the_lane_knew_of_it(queue):
     fill(queue, "b", *"45", gate=Gate(windows=rate, parent="all", parent_gate=Gate(concurrency=1)))
     assert len(queue.claim(9)) == 1
     assert queue.claim(9) == []
+
+
+def test_a_lane_of_batches_is_known_as_long_as_something_of_it_is_in_flight(queue):
+    fill(queue, "a", *"123", gate=Gate(max_run=3))
+    leases = unit(queue)
+    assert queue.lanes.get("a").in_flight == 3
+    queue.complete(leases)
+    assert queue.lanes.get("a") is None

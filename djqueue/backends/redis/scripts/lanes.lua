@@ -14,7 +14,7 @@
 local function lane_rules(now)
   -- Where in a member of wait or line these end; the flag is what stands before the id.
   local NUMBER, RANK, TURN, LINED, FLAG = 12, 10, 16, 38, WAITING
-  local RATE_UNREADABLE = "its rate cannot be read: an older version wrote it, or somebody changed it"
+  local RATE_UNREADABLE = "its rate cannot be read: an older version wrote it, or it was changed by hand"
 
   -- with: rates gates moves
   local gates, known, touched, turns, rules = gate_rules(now), {}, {}, nil, {}
