@@ -221,8 +221,8 @@ def rate_of(value: bytes | None, rate_limit: RateLimit) -> Rate | None:
 def unreadable(rate_limit: RateLimit) -> RateUnreadable:
     """The error if what is kept of a rate limit cannot be read."""
     return RateUnreadable(
-        f"What is kept of the rate limit {rate_limit.name!r} cannot be read: an older version wrote it, or somebody "
-        "changed it. Nothing leaves by it until it is forgotten: call reset() of a queue that has it."
+        f"What is kept of the rate limit {rate_limit.name!r} cannot be read: an older version wrote it, or it was "
+        "changed by hand. Nothing leaves by it until it is forgotten: call reset() of a queue that has it."
     )
 
 

@@ -1,4 +1,4 @@
-"""Enqueues what is due: periodic commands, and schedules made at run time. Each tick once, whoever else does so."""
+"""Enqueues what is due, periodic commands and schedules made at run time: each tick once, by one of all schedulers."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ UNREADABLE = Gate(ordered=True)
 """One at a time, in order: that breaks no promise of any gate."""
 LONGEST_LANE = 255
 RATE_UNREADABLE = "its rate cannot be read: an older version wrote it, or it was changed by hand"
-"""Why a lane is paused of which nobody knows what has left it."""
+"""Why a lane is paused whose rate cannot be read."""
 
 
 @lru_cache(maxsize=1024)
@@ -261,7 +261,7 @@ def block_until(lane: Lane, until: int) -> Lane:
 
 
 def stopped(lane: Lane) -> Lane:
-    """The lane if what was spent of its windows cannot be read: it begins anew when an operator opens it."""
+    """The lane if what was spent of its windows cannot be read: it begins again when an operator opens it."""
     return replace(lane, paused_reason=RATE_UNREADABLE, rates=())
 
 

@@ -38,7 +38,7 @@ class Rate(NamedTuple):
     warm: int = 0
     """How many were granted so far; of elastic windows only."""
     asked: int = 0
-    """When somebody last asked with this window, µs."""
+    """When a user last asked with this window, µs."""
     is_fixed: bool = False
     """Whether the window was set while it was in use; then it holds, whatever the settings of its users."""
 
@@ -50,7 +50,7 @@ class Rate(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Rate:
-        """The inverse of :meth:`written`. Raises ValueError if somebody changed the text, or it has another format."""
+        """The inverse of :meth:`written`. Raises ValueError if the text was changed by hand, or has another format."""
         head, bar, log = text.partition("|")
         limit, span, ways, buffer, margin, asked, fixed, last, warm, total = map(int, head.split(" "))
         numbers = [*map(int, log.split())]

@@ -302,7 +302,7 @@ class LaneTransaction:
         self.sql, self._wakes = sql, wakes
         self.held: dict[str, LockedLane] = {}
         self._stopped: set[str] = set()
-        """Lanes of which nobody knows what has left them."""
+        """Lanes whose rate cannot be read, so that it is unknown what has left them."""
         self.now = 0
         self.is_read = False
         """Whether the first entries of the lanes are known, so that lanes may be placed without another read."""

@@ -19,7 +19,7 @@ class MemoryHistory(BaseHistory):
         self._numbers = count()
 
     def keep(self, ids: Iterable[str], records: Iterable[bytes]) -> None:
-        """As in the contract; without those that are empty, and the oldest beyond the bound go."""
+        """As in the contract; without empty ones; the oldest beyond the bound go."""
         with self._lock:
             for id, record in zip(ids, records, strict=True):
                 if record:

@@ -125,7 +125,7 @@ class Spent(NamedTuple):
     stirs: bool
     """Whether more may leave lanes now."""
     made: bool
-    """Whether rows of new lanes were made, and nothing else was done: it is to be run again."""
+    """Whether rows of new lanes were made, and nothing else was done: run it again."""
     delayed: int | None
     """When the next delayed entry in no lane is due."""
     next: int | None
@@ -184,7 +184,7 @@ class Dialect:
         return self.connection.cursor()
 
     def close(self) -> None:
-        """Close the cursor, if one was opened. An error of that is nobody's concern."""
+        """Close the cursor, if one was opened. An error of that is ignored."""
         if "cursor" in vars(self):
             self.cursor.__exit__(None, None, None)
 
@@ -604,7 +604,7 @@ class Dialect:
     def spend(self, ask: ClaimRequest, ahead: int, laned_last: bool) -> Spent | None:
         """Lease what may leave lanes that only rates hold up, and what is in none, in one statement.
 
-        None if other lanes are to be looked at too, if other work comes first, or without such a statement.
+        None if other lanes have to be checked too, if other work comes first, or without such a statement.
         """
         return None
 

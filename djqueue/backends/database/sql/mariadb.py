@@ -160,7 +160,7 @@ class MariaDB(Dialect):
                     raise
         with self.atomic():
             held = {row[0] for row in self.rows(*look(*fence([row[:2] for row in given])))}
-            rest = [row for row in given if row[0] in held] or [(0, 0, *given[0][2:])]  # which nobody holds
+            rest = [row for row in given if row[0] in held] or [(0, 0, *given[0][2:])]  # of no holder
             return settle(rest, [row for row in ended if row[0] in held])
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:

@@ -126,7 +126,7 @@ def _has_place(runs: dict[str, int]) -> bool:
 
 
 def _may_be_passed(connection: Any) -> bool:
-    """Whether nobody wants to see each statement of a connection: no wrapper, no log, no cursor of its own.
+    """Whether each statement of a connection may be sent past its cursor: no wrapper, no log, no cursor of its own.
 
     Tools replace ``cursor()`` of a connection; tests of Django that are without a database do so as well.
     """

@@ -2,11 +2,11 @@
 
 It is for queues in which nothing but rates holds lanes up: each lane that would be looked at has a gate of one window.
 If one has another gate, or if delayed entries are due, the statement changes nothing and says so: then lanes are
-locked, read and written one after the other. If rows of lanes are to be made, it makes them and is to be run again.
+locked, read and written one after the other. If rows of lanes are to be made, it makes them and has to be run again.
 
 What holds it together: it locks lanes by their numbers and waits for none, one clock behind the locks is that of all
 rates, and a lane that changed since the statement began is let go, as what arrived in it since then is not seen.
-Therefore whoever lets an entry come to a lane leaves a ticket, or writes the row of the lane.
+Therefore a statement that lets an entry come to a lane leaves a ticket, or writes the row of the lane.
 """
 
 from __future__ import annotations

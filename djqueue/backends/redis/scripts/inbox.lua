@@ -36,7 +36,7 @@ local function known_of(ids)
   return known
 end
 
--- The first arrivals, so many at most: ids, envelopes and bodies of those that are new, how many were read, and whether all are new
+-- The first arrivals, up to a number: ids, envelopes and bodies of those that are new, how many were read, and whether all are new
 -- and sound. What is not sound gets an envelope that says so, and a claim puts it aside like any other.
 local function arrivals(count, now, attempts)
   local found, new, envelopes, bodies, n = call("XRANGE", inbox, "-", "+", "COUNT", count), {}, {}, {}, 0

@@ -46,7 +46,7 @@ local function lane_rules(now)
     return lane
   end
 
-  -- A record that cannot be read counts as none: its lane begins again, and a sweep finds the entries in it. If nobody knows what
+  -- A record that cannot be read counts as none: its lane begins again, and a sweep finds the entries in it. If it is unknown what
   -- has left it, it waits for an operator.
   local function read_if_sound(name, value)
     local is_sound, lane = pcall(read, name, value)
