@@ -84,7 +84,7 @@ class FourVerbs:
     store: BaseStore = None  # type: ignore[assignment]
     """The facts of this queue; given by the composition root where the backend brings none."""
     history: BaseHistory = BaseHistory()
-    """The records of what has ended; most backends keep none."""
+    """The records of what has ended; by default none."""
 
     _lease: float | None = None
     _given: Mapping[str, object] = {}
@@ -179,7 +179,7 @@ class FourVerbs:
 
     @cached_property
     def lanes(self) -> BaseLanes:
-        """Its lanes, for operators; most backends have none."""
+        """Its lanes, for operators. Raises NotSupported if it has none."""
         return BaseLanes(self._cannot)
 
     def _sibling(self, backend: type[FourVerbs], name: str, **options: object) -> Self:

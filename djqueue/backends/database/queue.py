@@ -201,7 +201,7 @@ class DatabaseQueue(LeasedQueue):
         return told
 
     def put_new(self, entry: Entry) -> bool:
-        """One statement, unless it enters a lane or ids are remembered."""
+        """One statement without a transaction, unless it enters a lane or ids are remembered."""
         if entry.gate or self._marks or self.failed is None:
             return self.put([entry])[0]
         return bool(self._db.run(self._db.sql.insert, [arrival_of(entry, lifo=self._lifo)]))

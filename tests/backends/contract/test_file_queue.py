@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from djqueue.backends.base import LeasedQueue
+from djqueue.backends.base import Entry, LeasedQueue, OnceGuard
 from djqueue.backends.memory.queue import MemoryStore
 from djqueue.exceptions import NotSupported
 from djqueue.testing import LeaseContract, QueueContract
@@ -21,6 +21,11 @@ class FileTest(QueueContract, LeaseContract, unittest.TestCase):
         queue = FileQueue(name, folder.name, **options)
         queue.store = MemoryStore(name)  # as QUEUES gives it one
         return queue
+
+    def test_a_guard_refuses_what_was_put_before(self):
+        queue, guard = self.make_queue("mail"), OnceGuard("tick", 60)
+        assert [queue.put([Entry(b"", id)], [guard]) for id in ("first", "second")] == [[True], [False]]
+        assert [lease.entry.id for lease in queue.claim(2)] == ["first"]
 
 
 def test_a_required_verb_that_is_missing_is_named():
