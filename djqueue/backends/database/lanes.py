@@ -194,10 +194,13 @@ def reap(sql: Dialect, limit: int, by: int) -> int:
 def _make_again(sql: Dialect, out: Iterable[tuple]) -> None:
     """Make the lanes to which entries return, if they were forgotten: a lane need not count what has left it.
 
-    ``out`` has rows that end with the lane and the gate of an entry.
+    ``out`` has rows that end with the lane and the gate of an entry. That may have ended by now, and others may lock
+    the new lane: by its ticket a claim forgets it.
     """
     if wanted := {name: gate for *_, name, gate in out}:
-        make_lanes(sql, parents_of(map(gate_of, wanted.values())) | wanted)
+        with sql.writing():
+            if made := make_lanes(sql, parents_of(map(gate_of, wanted.values())) | wanted):
+                sql.leave_tickets([(name, number_of(name), "") for name in made])
 
 
 # ---- What an unanswered claim may have leased, and what was changed by hand
@@ -594,14 +597,18 @@ def _rates_of(text: str, gate: Gate) -> tuple[Rate, ...] | None:
     return rates if not rates or tuple(rate.window for rate in rates) == gate.windows else None
 
 
-def make_lanes(sql: Dialect, wanted: dict[str, str]) -> None:
-    """Make rows for lanes that have none, each with its gate as text, and a turn behind the waiting lanes."""
+def make_lanes(sql: Dialect, wanted: dict[str, str]) -> list[str]:
+    """Make rows for lanes that have none, each with its gate as text, and a turn behind the waiting lanes.
+
+    Returns their names.
+    """
     there = {name for some in chunks(sorted(wanted)) for name in sql.lanes_there(some)}
     if missing := [name for name in wanted if name not in there]:
         turns = enumerate(missing, sql.turn_at(sql.clock()))
         rows = {name: (name, number_of(name), wanted[name], turn) for turn, name in turns}
         for some in chunks(sorted(missing)):
             sql.make_lanes([rows[name] for name in some])
+    return missing
 
 
 def parents_of(inner: Iterable[Gate]) -> dict[str, str]:

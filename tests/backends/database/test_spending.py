@@ -17,7 +17,7 @@ from djqueue.flow.rates import Rate, capacity, expires_at, spend
 from djqueue.flow.windows import Window
 from djqueue.models import QueueLane, QueueTicket
 from djqueue.testing import eventually
-from djqueue.testing.contract.lane_steps import fill, unit
+from djqueue.testing.contract.lane_steps import fill, nothing_known, unit
 from djqueue.testing.contract.steps import entry, names, put, until_now_is
 from djqueue.testing.patience import together
 from tests.support.backends import FULL
@@ -307,6 +307,20 @@ def test_a_lane_that_is_forgotten_while_something_comes_back_is_made_again(queue
     monkeypatch.setattr(lanes, "_make_again", then_forgotten)
     assert len(queue.release([lease])) == 1
     assert names(unit(queue)) == ["1"]
+
+
+def test_a_lane_made_for_what_has_ended_meanwhile_is_forgotten(queue, monkeypatch):
+    """Next to one that ends late, and while another transaction has locked the lane."""
+    gate = Gate(ordered=True, parent="outer", parent_gate=Gate(concurrency=2))
+    fill(queue, "a", "1", gate=gate)
+    (lease,) = unit(queue)
+    queue.complete([lease])
+    with monkeypatch.context() as patched:
+        patched.setattr(queue._db.sql, "expired", lambda sql, limit: [(lease.token.seq, "a", gate.written())])
+        patched.setattr(lanes.LaneTransaction, "hold_named", lambda self, names, wait: None)
+        assert queue._db.run(lanes.reap, 9, 2**62) == 0
+    assert QueueLane.objects.using(queue.database).filter(queue=queue.name).count() == 2
+    assert nothing_known(queue)
 
 
 def test_what_a_parent_bounds_is_counted_whatever_the_lane_knew_of_it(queue):

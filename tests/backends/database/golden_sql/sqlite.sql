@@ -798,8 +798,8 @@ WHERE queue = %(queue)s
   AND sort_key = 0
   AND sort_at < NOW
 ORDER BY sort_at LIMIT %(limit)s;
-SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 -- SELECT as in: claim: from a lane, to which something came
 SELECT m.seq, lane FROM djqueue_message m WHERE m.seq IN (%s) AND state = 4 AND sort_at < NOW AND NOW <= %s;
 UPDATE djqueue_message
