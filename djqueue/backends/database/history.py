@@ -71,7 +71,7 @@ class DatabaseHistory(BaseHistory):
     def trim(self, count: int, age: float) -> int:
         """Checks the oldest and the newest, and counts only what was kept since the last call. Between two calls each
         process lets it grow by a tenth."""
-        return self._delete_oldest("at < NOW - %s", micros(age)) + self._trim_surplus(count)
+        return self._delete_oldest("at < {now} - %s", micros(age)) + self._trim_surplus(count)
 
     def _trim_surplus(self, most: int) -> int:
         """Counts only if something was kept since the last time: that reads a number of each row."""

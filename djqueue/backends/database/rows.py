@@ -10,7 +10,16 @@ from operator import itemgetter
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from djqueue.backends.database.sql.text import ALL, FIRST_NUMBER, LANE_CLOSED, LANE_READY, LANE_SCHEDULED, LEASE, MOST
+from djqueue.backends.database.sql.text import (
+    ALL,
+    FIRST_NUMBER,
+    LANE_CLOSED,
+    LANE_READY,
+    LANE_SCHEDULED,
+    MOST,
+    NOW,
+    leasing,
+)
 from djqueue.backends.database.sql.text import LEASED as STATE_LEASED
 from djqueue.backends.entries import DELAYED, LEASED, READY, Entry, LaneRecord, Lease, Record
 from djqueue.backends.guards import Guard, OnceGuard
@@ -101,15 +110,15 @@ class ClaimRequest(NamedTuple):
     """The state of what is leased."""
     look: bool = True
     """Whether to read the state of lanes with the claim; a claim that will be full does not need it."""
-    since: str = "NOW"
+    since: str = NOW
     """When it was claimed, µs; the moment for which a throttle was asked, if one was."""
     begun: str = ALL
     """What of it begins with the claim: a condition."""
 
     @property
     def change(self) -> str:
-        """LEASE, as of that moment and with that condition."""
-        return LEASE.replace("SINCE", self.since).replace("BEGUN", self.begun)
+        """What it changes of a row, as of that moment and with that condition."""
+        return leasing(f"{self.since} + %(lease)s", self.begun)
 
 
 def micros(seconds: float) -> int:

@@ -1,7 +1,7 @@
 """The statements of all verbs, in SQL that SQLite and PostgreSQL share; a vendor overrides what differs.
 
-In a statement NOW stands for the clock of the database, in µs since 1970. Verbs for operators read no more than their
-arguments allow, except ``length``.
+A statement is a format string: see ``text.py``. Verbs for operators read no more than their arguments allow, except
+``length``.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow, number_of, records_of
 from djqueue.backends.database.sql import text
+from djqueue.backends.database.sql.text import NOW
 from djqueue.utils import slices
 
 TOGETHER = 100
@@ -32,6 +33,8 @@ CHUNK = 5000
 """The most rows that one statement of a flush deletes."""
 FLUSHED = (text.DELAYED, text.LATER, text.READY)
 """The states that a flush empties, in this order: what falls due meanwhile is found where it is then."""
+LONGEST_KEPT = 16_384
+"""A longer statement is filled each time: it has many rows, and hardly comes again."""
 PAGE = 1000
 """The most rows of the history that one statement deletes, or reads to look for ids."""
 
@@ -188,18 +191,31 @@ class Dialect:
         if "cursor" in vars(self):
             self.cursor.__exit__(None, None, None)
 
-    def rows(self, sql: str, params: Any = ()) -> list[tuple]:
+    def filled(self, sql: str, **fields: object) -> str:
+        """The text of a statement, with its fields: NOW, and others of ``text.py`` if it has them."""
+        return (_filled if len(sql) <= LONGEST_KEPT else str.format)(sql, now=self.now, **fields)
+
+    def rows(self, sql: str, params: Any = (), **fields: object) -> list[tuple]:
         """Every row of a statement that returns rows."""
-        self.cursor.execute(sql.replace("NOW", self.now), params)
+        return self.fetch(self.filled(sql, **fields), params)
+
+    def fetch(self, sql: str, params: Any) -> list[tuple]:
+        """Every row of a statement that is filled."""
+        self.cursor.execute(sql, params)
         return self.cursor.fetchall()
 
-    def rows_of_often(self, sql: str, params: dict[str, object]) -> list[tuple]:
-        """The rows of a statement that is run often, with named parameters; a vendor may prepare it."""
-        return self.rows(sql, params)
+    def rows_of_often(
+        self, sql: str, params: dict[str, object], is_text: bool = False, **fields: object
+    ) -> list[tuple]:
+        """The rows of a statement that is run often, with named parameters; a vendor may prepare it.
+
+        ``is_text``: all of its columns are texts.
+        """
+        return self.rows(sql, params, **fields)
 
     def count(self, sql: str, params: Any = ()) -> int:
         """How many rows a statement changed."""
-        self.cursor.execute(sql.replace("NOW", self.now), params)
+        self.cursor.execute(self.filled(sql), params)
         return self.cursor.rowcount
 
     @property
@@ -223,10 +239,10 @@ class Dialect:
     @property
     def failed_at(self) -> str:
         """The moment of a failure, different from the moment of the failure before."""
-        return "NOW"
+        return NOW
 
     def clock(self) -> int:
-        return self.rows("SELECT NOW")[0][0]
+        return self.rows("SELECT {now}")[0][0]
 
     def delete_some(self, table: str, key: str, condition: str, order: str, params: list, limit: int) -> int:
         """Delete the first ``limit`` rows under a condition; how many."""
@@ -262,7 +278,7 @@ class Dialect:
 
     def get_as_of(self, key: str) -> tuple[int, bytes | None]:
         """The moment, and the value of a key if there is one."""
-        sql = f"SELECT NOW, (SELECT value FROM djqueue_fact WHERE name = %s AND {text.LIVING})"
+        sql = f"SELECT {NOW}, (SELECT value FROM djqueue_fact WHERE name = %s AND {text.LIVING})"
         now, value = self.rows(sql, [key])[0]
         return now, None if value is None else bytes(value)
 
@@ -273,11 +289,11 @@ class Dialect:
 
     def add(self, key: str, value: bytes, ttl: int | None) -> bool:
         """Set a fact unless it exists. One statement decides, so of concurrent calls one succeeds."""
-        sql = f"{text.INSERT_FACT} VALUES {text.FACT} {self.fact_replaces} WHERE djqueue_fact.until <= NOW"
+        sql = f"{text.INSERT_FACT} VALUES {text.FACT} {self.fact_replaces} WHERE djqueue_fact.until <= {NOW}"
         return self.count(sql, [key, value, ttl]) == 1
 
     def swap(self, key: str, was: bytes, value: bytes, ttl: int | None) -> bool:
-        sql = f"UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND value = %s AND {text.LIVING}"
+        sql = f"UPDATE djqueue_fact SET value = %s, until = {NOW} + %s WHERE name = %s AND value = %s AND {text.LIVING}"
         return self.count(sql, [value, ttl, key, was]) == 1
 
     def drop(self, key: str, value: bytes | None) -> bool:
@@ -286,7 +302,7 @@ class Dialect:
 
     def prune(self, limit: int) -> int:
         """Delete facts that are over, the oldest first; how many."""
-        return self.delete_some("djqueue_fact", "name", "until <= NOW", "until", [], limit)
+        return self.delete_some("djqueue_fact", "name", "until <= {now}", "until", [], limit)
 
     def surplus(self, prefix: str, keep: int, limit: int) -> int:
         """Delete the keys with a prefix that expire first, until ``keep`` are left; how many.
@@ -309,7 +325,7 @@ class Dialect:
     def hold(self, keys: Sequence[str]) -> dict[str, bytes]:
         """Lock facts in the order of the keys, made if missing; may wait. Returns those that have a value."""
         # Not LIVING: of a row that was there SQLite 3.40 says here that a null is none.
-        sql = f"{self._holding(keys)} RETURNING name, value, COALESCE(until > NOW, true)"
+        sql = f"{self._holding(keys)} RETURNING name, value, COALESCE(until > {NOW}, true)"
         rows = self.rows(sql, flat([(key, b"", 0) for key in keys]))
         return {key: bytes(value) for key, value, lives in rows if lives}
 
@@ -324,7 +340,7 @@ class Dialect:
     def look(self, ids: Sequence[str]) -> tuple[int, dict[str, int]]:
         """Now, and the states of the entries that exist."""
         sql = (
-            "SELECT NOW, m.id, m.state FROM (SELECT 1 AS one) x "
+            "SELECT {now}, m.id, m.state FROM (SELECT 1 AS one) x "
             f"LEFT JOIN djqueue_message m ON m.queue = %s AND m.id IN ({marks(ids)})"
         )
         rows = self.rows(sql, [self.queue, *ids])
@@ -380,11 +396,11 @@ class Dialect:
 
     def heads(self, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
         """By the numbers of lanes: as many first entries as wanted of each, and the first lane that is queued in it."""
-        parts: list[tuple[str, tuple]] = [(text.FIRST_ENTRIES, (self.queue, *want)) for want in wants.items()]
-        parts += [(text.FIRST_IN_LINE, (self.queue, number)) for number in outers]
+        parts: list[tuple[str, tuple]] = [(text.first_entries(), (self.queue, *want)) for want in wants.items()]
+        parts += [(text.first_in_line(), (self.queue, number)) for number in outers]
         found = []
         for some in slices(parts, TOGETHER):
-            sql = " UNION ALL ".join(["SELECT 0, 0, NOW, 0, 0", *(f"SELECT * FROM ({part}) x" for part, _ in some)])
+            sql = " UNION ALL ".join(["SELECT 0, 0, {now}, 0, 0", *(f"SELECT * FROM ({part}) x" for part, _ in some)])
             found += self.rows(sql, [value for _, values in some for value in values])
         moments = [row[2] for row in found if not row[0]]
         return heads_of(moments[0] if moments else self.clock(), [row for row in found if row[0]])
@@ -393,7 +409,7 @@ class Dialect:
 
     def leave_tickets(self, tickets: Sequence[tuple]) -> None:
         """Leave tickets for lanes: name, number, and the gate from now on ("": unchanged)."""
-        rows = ", ".join(["(%s, NOW, %s, %s, %s)"] * len(tickets))
+        rows = ", ".join(["(%s, {now}, %s, %s, %s)"] * len(tickets))
         sql = f"{text.INSERT_TICKET} VALUES {rows}"
         self.count(sql, [value for ticket in tickets for value in (self.queue, *ticket)])
 
@@ -466,7 +482,8 @@ class Dialect:
 
     def hold_first(self, state: int, limit: int, due: bool = False) -> list[tuple]:
         """Lock the first lanes of a state that are not locked; with ``due`` only timed lanes whose time has come."""
-        which = f"queue = %s AND state = %s {'AND sort_key = 0 AND sort_at <= NOW' if due else ''}"
+        come = "AND sort_key = 0 AND sort_at <= {now}" if due else ""
+        which = f"queue = %s AND state = %s {come}"
         order = f"ORDER BY sort_key, sort_at LIMIT %s {self.skipping}"
         sql = f"SELECT {text.LANE} FROM djqueue_lane {self.by_place} WHERE {which} {order}"
         return self.rows(sql, [self.queue, state, limit])
@@ -482,7 +499,7 @@ class Dialect:
         """Let delayed entries that are due wait in their lanes; rows of seq, lane, lane number and gate."""
         sql = (
             f"SELECT seq, lane, lane_number, gate FROM djqueue_message WHERE queue = %s AND state = {text.LATER} "
-            f"AND sort_key = 0 AND sort_at < NOW ORDER BY sort_at LIMIT {text.PROMOTE} {self.skipping}"
+            f"AND sort_key = 0 AND sort_at < {NOW} ORDER BY sort_at LIMIT {text.PROMOTE} {self.skipping}"
         )
         rows = self.rows(sql, [self.queue])
         if rows:
@@ -492,12 +509,12 @@ class Dialect:
 
     def expired(self, limit: int) -> list[tuple]:
         """Seq, lane and gate of leases of lanes that have run out."""
-        sql = text.first_over(text.OUT).replace("SELECT seq", "SELECT seq, lane, gate")
+        sql = text.first_over(text.OUT, columns="seq, lane, gate")
         return self.rows(sql, {"queue": self.queue, "limit": limit})
 
     def reap_in_lanes(self, seqs: Sequence[int], by: int) -> list[str]:
         """Return entries to their lanes if they are out and their leases expired; the lane of each."""
-        return self._return(seqs, "sort_at < NOW AND NOW <= %s", (by,), text.REAPED_IN_LANE)
+        return self._return(seqs, "sort_at < {now} AND {now} <= %s", (by,), text.REAPED_IN_LANE)
 
     def disown_in_lanes(self, seqs: Sequence[int], tokens: Sequence[int]) -> list[str]:
         """Return entries that these tokens hold to their lanes, as if they had never left; the lane of each."""
@@ -534,7 +551,7 @@ class Dialect:
         """``beside``: what the statement returns behind the id."""
         named = dict(zip(text.ARRIVING.split(", "), arrival.row, strict=True))
         sql = text.INSERT_PLAIN if arrival.is_plain else text.INSERT_ONE
-        return {row[0] for row in self.rows_of_often(f"{sql}{beside}", named | {"queue": self.queue})}
+        return {row[0] for row in self.rows_of_often(f"{sql}{beside}", named | {"queue": self.queue}, is_text=True)}
 
     def insert_in_lanes(self, arrivals: Sequence[NewRow], insert: Callable, lanes: Mapping[str, tuple]) -> set[str]:
         """``insert``, and leave a ticket for each lane: ``lanes`` has name, number and gate by the id of an arrival."""
@@ -586,7 +603,7 @@ class Dialect:
     def claim(self, ask: ClaimRequest) -> ClaimResult:
         """Lease up to ``limit`` entries. An empty queue costs one read and no lock."""
         glance, promoted = self.promoted(ask)
-        rows = self.take(ask, first_ready(ask)) if is_ready(glance, promoted) else []
+        rows = self.take(ask, text.first_ready(ask.lifo)) if is_ready(glance, promoted) else []
         return claimed(ask, rows, glance, promoted)
 
     def promoted(self, ask: ClaimRequest) -> tuple[Glance, int]:
@@ -624,7 +641,7 @@ class Dialect:
         Returns how many, now, when the next lease expires, and whether leases of lanes have expired.
         """
         own, of_lanes = (f"EXISTS({text.first_over(state, 1)})" for state in (text.LEASED, text.OUT))
-        sql = f"SELECT NOW, {own}, ({text.NEXT_EXPIRY}), {of_lanes}"
+        sql = f"SELECT {NOW}, {own}, ({text.NEXT_EXPIRY}), {of_lanes}"
         now, expired, next, laned = self.rows(sql, {"queue": self.queue})[0]
         which = {"queue": self.queue, "limit": limit, "by": by}
         reaped = self.change_first(text.REAPED, text.EXPIRED, which) if expired else 0
@@ -687,7 +704,7 @@ class Dialect:
         self, failed: str, said: Sequence[tuple], kept: Sequence[tuple] = (), ended: Sequence[tuple] = ()
     ) -> Iterable[tuple]:
         """``give_up`` into the failed queue, where an older entry of the same id gives way."""
-        change = text.FAIL.replace("FAILED_AT", self.failed_at)
+        change = text.failed(self.failed_at)
         try:
             with self.atomic(savepoint=True) if self.joined else nullcontext():
                 return self.give_up(failed, change, said, kept, ended)
@@ -708,7 +725,7 @@ class Dialect:
 
     def recording(self, ended: Sequence[tuple]) -> tuple[str, list]:
         """A statement that keeps these records, and its parameters."""
-        return f"{text.INSERT_RECORDS} VALUES (%s, NOW, %s, %s, %s, %s)", [self.queue, *records_of(ended)]
+        return f"{text.INSERT_RECORDS} VALUES (%s, {NOW}, %s, %s, %s, %s)", [self.queue, *records_of(ended)]
 
     def records_with(self, id: str, line: str) -> list[tuple]:
         """The newest records that have this beginning of a line, of rows among whose ids this one can be."""
@@ -764,7 +781,7 @@ class Dialect:
 
     def find(self, id: str) -> list[tuple]:
         """Rows of RECORD, and the time."""
-        sql = f"SELECT {text.RECORD}, NOW FROM djqueue_message WHERE queue = %s AND id = %s"
+        sql = f"SELECT {text.RECORD}, {NOW} FROM djqueue_message WHERE queue = %s AND id = %s"
         return self.rows(sql, [self.queue, id])
 
     def queues_of(self, id: str, queues: Sequence[str]) -> list[str]:
@@ -778,11 +795,9 @@ class Dialect:
         """Rows of RECORD, and the time: up to ``limit`` of each state or lane; behind the place ``after``, if given."""
         behind, order = (self.before, text.BACKWARDS) if backwards else (self.behind, text.ORDER)
         place = dict(zip(("sort_key", "sort_at", "seq"), after, strict=True)) if after else {}
-        part = (
-            f"SELECT {text.RECORD}, NOW AS looked FROM djqueue_message WHERE queue = %(queue)s AND state = {{}} "
-            f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
-        )
-        parts = [part.format(state) for state in states]
+        of_queue = f"SELECT {text.RECORD}, {NOW} AS looked FROM djqueue_message WHERE queue = %(queue)s"
+        placed = f"{f'AND {behind}' if after else ''} {order} LIMIT %(limit)s"
+        parts = [f"{of_queue} AND state = {state} {placed}" for state in states]
         sql = parts[0] if len(parts) == 1 else " UNION ALL ".join(f"SELECT * FROM ({part}) x" for part in parts)
         return self.rows(sql, {"queue": self.queue, "limit": limit, **place})
 
@@ -815,8 +830,8 @@ class Dialect:
         """
         ready = "queue = %s AND state = 0"
         first = f"SELECT sort_key, sort_at FROM djqueue_message WHERE {ready} {text.ORDER} LIMIT 1"
-        for (sort_key,) in self.rows(f"SELECT sort_key FROM ({first}) f WHERE sort_at < NOW - %s", [self.queue, age]):
-            old = f"{ready} AND sort_key = %s AND sort_at < NOW - %s"
+        for (sort_key,) in self.rows(f"SELECT sort_key FROM ({first}) f WHERE sort_at < {NOW} - %s", [self.queue, age]):
+            old = f"{ready} AND sort_key = %s AND sort_at < {NOW} - %s"
             return self._delete_first(old, [self.queue, sort_key, age], limit)
         return 0
 
@@ -873,7 +888,7 @@ class Dialect:
     def call_lanes(self) -> None:
         """Leave a ticket for every lane from which something might leave."""
         self.count(
-            f"{text.INSERT_TICKET} SELECT queue, NOW, name, number, '' "
+            f"{text.INSERT_TICKET} SELECT queue, {NOW}, name, number, '' "
             f"FROM djqueue_lane WHERE queue = %s AND (state = {text.LANE_READY} OR state >= {text.FIRST_NUMBER})",
             [self.queue],
         )
@@ -887,11 +902,13 @@ class Dialect:
 
     def waiting_in(self, numbers: Sequence[int]) -> dict[int, int]:
         """How many wait in each of these lanes, up to LANE_CAP: a count for each, as one for all may read the table."""
-        which = f"FROM djqueue_message WHERE queue = %(queue)s AND state = {{0}} LIMIT {LANE_CAP}"
-        part = f"SELECT {{0}} AS state, (SELECT count(*) FROM (SELECT 1 {which}) x) AS waiting"
+        mine, most = "SELECT 1 FROM djqueue_message WHERE queue = %(queue)s AND state =", f"LIMIT {LANE_CAP}"
         counts: dict[int, int] = {}
         for some in slices(numbers, TOGETHER):
-            counts |= dict(self.rows(" UNION ALL ".join(part.format(one) for one in some), {"queue": self.queue}))
+            parts = [
+                f"SELECT {one} AS state, (SELECT count(*) FROM ({mine} {one} {most}) x) AS waiting" for one in some
+            ]
+            counts |= dict(self.rows(" UNION ALL ".join(parts), {"queue": self.queue}))
         return counts
 
     def length(self) -> int:
@@ -912,10 +929,10 @@ class Dialect:
             f"(SELECT count(*) FROM (SELECT 1 {which} LIMIT {CAP}) x)"
             for which in (
                 f"{mine} state = 0",
-                f"{mine} {due} < NOW",
-                f"{mine} {later} < NOW",
-                f"{mine} {due} >= NOW",
-                f"{mine} {later} >= NOW",
+                f"{mine} {due} < {NOW}",
+                f"{mine} {later} < {NOW}",
+                f"{mine} {due} >= {NOW}",
+                f"{mine} {later} >= {NOW}",
                 f"{mine} state = 2",
                 f"{mine} state = 4",
                 "FROM djqueue_message WHERE queue = %(failed)s AND state = 0",
@@ -924,12 +941,17 @@ class Dialect:
         names = ", ".join(f"%(k{number})s" for number in range(len(counters)))
         sql = (
             f"SELECT {ready}, laned.many, {', '.join(counts)}, "
-            f"(SELECT sum(counter) FROM djqueue_fact WHERE name IN ({names})), NOW, "
-            f"(SELECT min(sort_at) {mine} {due} < NOW), (SELECT min(sort_at) {mine} {later} < NOW), "
+            f"(SELECT sum(counter) FROM djqueue_fact WHERE name IN ({names})), {NOW}, "
+            f"(SELECT min(sort_at) {mine} {due} < {NOW}), (SELECT min(sort_at) {mine} {later} < {NOW}), "
             f"({text.OLDEST}), laned.oldest FROM (SELECT count(*) AS many, min(sort_at) AS oldest "
             f"FROM (SELECT m.sort_at {self.in_lanes} LIMIT {CAP}) x) laned"
         )
         return self.rows(sql, {"queue": self.queue, "failed": failed} | {f"k{i}": k for i, k in enumerate(counters)})[0]
+
+
+@lru_cache(maxsize=256)
+def _filled(sql: str, **fields: object) -> str:
+    return sql.format(**fields)
 
 
 def joined(connection: Any) -> bool:
@@ -942,11 +964,6 @@ def codes(error: Exception) -> tuple:
     cause = error.__cause__ or error
     code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     return (code, *cause.args[:1])
-
-
-def first_ready(ask: ClaimRequest) -> str:
-    """A query for the entries to claim."""
-    return text.LAST_READY if ask.lifo else text.FIRST_READY
 
 
 def is_ready(glance: Glance, promoted: int) -> bool:

@@ -17,12 +17,12 @@ from djqueue.backends.database.sql.dialect import (
     Completion,
     Dialect,
     claimed,
-    first_ready,
     flat,
     in_order,
     is_ready,
     marks,
 )
+from djqueue.backends.database.sql.text import NOW
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 BLOCK = (
@@ -92,7 +92,7 @@ class MariaDB(Dialect):
         return self._together(*self._taking(ask, which))[0]
 
     def _taking(self, ask: ClaimRequest, which: str) -> list[Step]:
-        lease = ask.change.replace(f"{ask.since} + %(lease)s", "@djqueue")
+        lease = text.leasing("@djqueue", ask.begun)
         found = "queue = %(queue)s AND state = %(leased)s AND sort_key = 0 AND sort_at = @djqueue AND token = %(token)s"
         steps = (
             f"SET @djqueue = {ask.since} + %(lease)s",
@@ -112,7 +112,7 @@ class MariaDB(Dialect):
     ) -> tuple[Collection[int] | None, ClaimResult]:
         """One block, behind the glance of a claim."""
         glance, promoted = self.promoted(ask)
-        taking = self._taking(ask, first_ready(ask)) if is_ready(glance, promoted) else []
+        taking = self._taking(ask, text.first_ready(ask.lifo)) if is_ready(glance, promoted) else []
 
         def settle(pairs: Sequence[tuple], ended: Sequence[tuple]) -> list[Sequence[tuple]]:
             return self._together(*self._completing(pairs, Completion(counter), (), ended), *taking)
@@ -133,7 +133,7 @@ class MariaDB(Dialect):
     ) -> list[Step]:
         ours, params = fence(pairs)
         remember = (
-            f"{text.INSERT_FACT} SELECT CONCAT(%s, m.id), '', NOW + %s, m.seq FROM {ours} {self.mark_replaces}",
+            f"{text.INSERT_FACT} SELECT CONCAT(%s, m.id), '', {NOW} + %s, m.seq FROM {ours} {self.mark_replaces}",
             [finish.marks, finish.remember, *params],
         )
         count = (
@@ -165,13 +165,13 @@ class MariaDB(Dialect):
 
     def mark_begun(self, pairs: Sequence[tuple]) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        held = f"WHERE {text.HOLDS.replace('NOW', '@djqueue')}"
+        held = f"WHERE {text.HOLDS.format(now='@djqueue')}"
         errors = (f"UPDATE {ours} SET begun = 1 {held}", params)
-        return self._together(("SET @djqueue = NOW", []), look(f"{ours} {held}", params), errors)[0]
+        return self._together(("SET @djqueue = {now}", []), look(f"{ours} {held}", params), errors)[0]
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        until = ("SET @djqueue = NOW + %s", [lease])
+        until = ("SET @djqueue = {now} + %s", [lease])
         extend = (f"UPDATE {ours} SET {text.EXTEND}, sort_at = @djqueue", params)
         return self._together(until, look(ours, params, "m.seq, @djqueue"), extend)[0]
 
@@ -203,7 +203,7 @@ class MariaDB(Dialect):
         """Behind a look at the rows still held: statements that keep their facts, and records if it found ``number``.
         One for each fact: a table of given rows would silently cut a value of 64 KiB or more."""
         sql = (
-            f"{text.INSERT_FACT} SELECT %s, %s, NOW + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
+            f"{text.INSERT_FACT} SELECT %s, %s, {NOW} + %s, 0 FROM djqueue_message WHERE seq = %s AND token = %s "
             f"{self.fact_replaces}"
         )
         facts: list[Step] = [(sql, [*fact, seq, token]) for seq, token, *fact in kept]
@@ -230,7 +230,7 @@ class MariaDB(Dialect):
 
     def add(self, key: str, value: bytes, ttl: int | None) -> bool:
         """The first statement makes the fact, the second decides. IGNORE would lock it for other transactions too."""
-        sql = "UPDATE djqueue_fact SET value = %s, until = NOW + %s WHERE name = %s AND until <= NOW"
+        sql = "UPDATE djqueue_fact SET value = %s, until = {now} + %s WHERE name = %s AND until <= {now}"
         with self.atomic():  # or another process may prune the row in between
             self.count(self._holding([key]), [key, b"", 0])
             return self.count(sql, [value, ttl, key]) == 1
@@ -279,11 +279,11 @@ class MariaDB(Dialect):
 def values_of(row: tuple) -> tuple[str, list]:
     """A row to insert, and the parameters behind the queue: no numbers, which need no escaping."""
     id, body, neg_priority, delay, run_at, lane, command, errors, attempts, failures, lost, gate, lane_number = row
-    due = f"{run_at:d}" if run_at else f"NOW + {delay:d}"
+    due = f"{run_at:d}" if run_at else f"{NOW} + {delay:d}"
     counts = f"{attempts:d}, {failures:d}, {lost:d}"
-    state = f"IF({due} > NOW, {text.LATER if lane_number > 0 else text.DELAYED}, {max(lane_number, 0):d})"
-    place = f"{state}, IF({due} > NOW, 0, {neg_priority:d}), {due}"
-    values = f"(%s, %s, %s, {neg_priority:d}, %s, %s, %s, {counts}, %s, {lane_number:d}, 0, '', NOW, {due}, {place})"
+    state = f"IF({due} > {NOW}, {text.LATER if lane_number > 0 else text.DELAYED}, {max(lane_number, 0):d})"
+    place = f"{state}, IF({due} > {NOW}, 0, {neg_priority:d}), {due}"
+    values = f"(%s, %s, %s, {neg_priority:d}, %s, %s, %s, {counts}, %s, {lane_number:d}, 0, '', {NOW}, {due}, {place})"
     return values, [id, body, lane, command, errors, gate]
 
 

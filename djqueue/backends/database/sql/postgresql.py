@@ -25,13 +25,14 @@ from djqueue.backends.database.sql.dialect import (
     in_order,
 )
 from djqueue.backends.database.sql.spending import FOUND, SPENT
+from djqueue.backends.database.sql.text import NOW, SINCE
 
 SKIPPING = "FOR UPDATE SKIP LOCKED"
 INSTANT = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 """When this is read, and not when its statement began."""
 
 ARRIVALS = f"SELECT nextval('djqueue_message_seq_seq') AS seq, *, {text.DUE} FROM"
-INSERT = f"INSERT INTO djqueue_message (seq, {text.COLUMNS}) SELECT seq, %s, {text.ARRIVED} FROM e"
+INSERT = f"INSERT INTO djqueue_message (seq, {text.COLUMNS}) SELECT seq, %s, {text.arrived()} FROM e"
 REFUSING = 'ORDER BY id COLLATE "C" ON CONFLICT (queue, id) DO NOTHING RETURNING id'
 """Rows are numbered in the order of the call, but inserted in the order of ids: otherwise two puts may deadlock."""
 
@@ -42,11 +43,22 @@ KEPT_TYPES = ("bigint", "bigint", "text", "bytea", "bigint")
 ARRAYS_FROM = 8
 """From this number on rows are given as arrays, fewer rows as values."""
 OURS = "m.seq = u.seq AND m.token = u.token"
-HELD = "m.seq = ANY(%s::bigint[]) AND ((m.seq, m.token) IN (SELECT * FROM unnest(%s::bigint[], %s::bigint[]))) IS TRUE"
-"""The rows of pairs. No join: of a table that was vacuumed while it was empty, it would read all. IS TRUE keeps the
-planner from making one."""
-COUNTING = f"{text.INSERT_FACT} SELECT {{counter}}, '', NULL, count(*) FROM d HAVING count(*) > 0 {Dialect.fact_counts}"
-"""Counts the completed rows, which are the part ``d`` of a statement."""
+
+
+def held_by(seqs: str, tokens: str) -> str:
+    """The rows of pairs. No join: of a table that was vacuumed while it was empty, it would read all. IS TRUE keeps the
+    planner from making one.
+    """
+    pairs = f"SELECT * FROM unnest({seqs}::bigint[], {tokens}::bigint[])"
+    return f"m.seq = ANY({seqs}::bigint[]) AND ((m.seq, m.token) IN ({pairs})) IS TRUE"
+
+
+HELD = held_by("%s", "%s")
+
+
+def counting(counter: str) -> str:
+    """Counts the completed rows, which are the part ``d`` of a statement."""
+    return f"{text.INSERT_FACT} SELECT {counter}, '', NULL, count(*) FROM d HAVING count(*) > 0 {Dialect.fact_counts}"
 
 
 HELD_ONLY = (
@@ -55,7 +67,7 @@ HELD_ONLY = (
 )
 """The lines of those records whose rows are in the part ``d`` of a statement."""
 RECORDING = (
-    f"{text.INSERT_RECORDS} SELECT %(queue)s, NOW, %(count)s, %(first_id)s, %(last_id)s, records FROM (SELECT CASE "
+    f"{text.INSERT_RECORDS} SELECT %(queue)s, {NOW}, %(count)s, %(first_id)s, %(last_id)s, records FROM (SELECT CASE "
     f"WHEN (SELECT count(*) FROM d) = %(number)s THEN whole ELSE ({HELD_ONLY}) END AS records "
     "FROM (SELECT %(records)s::text AS whole) r OFFSET 0) k WHERE records IS NOT NULL"
 )
@@ -88,8 +100,8 @@ def listening(buckets: Iterable[int]) -> str:
     return "; ".join(each)
 
 
-@lru_cache(maxsize=BUCKETS)
-def notifying(bucket: int) -> str:
+@lru_cache(maxsize=2 * BUCKETS)
+def notifying(bucket: int, queue: str = "%s") -> str:
     """Notifies of a queue when the transaction commits, if a process listens: then its lock is not to be had.
 
     Notifying costs more than putting, and of the transactions that notify one commits at a time.
@@ -97,7 +109,7 @@ def notifying(bucket: int) -> str:
     key = f"{LOCKS}, {bucket}"
     return (
         f"(SELECT CASE WHEN pg_try_advisory_lock({key}) THEN pg_advisory_unlock({key})::text "
-        f"ELSE pg_notify('djqueue_{bucket}', %s)::text END)"
+        f"ELSE pg_notify('djqueue_{bucket}', {queue})::text END)"
     )
 
 
@@ -115,9 +127,10 @@ class PostgreSQL(Dialect):
     )
 
     def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
-        notifying, queue = self._notifying(self._any_soon(arrivals))
+        wakes = self._any_soon(arrivals)
         if len(arrivals) == 1:
-            return self._insert_one(arrivals[0], notifying.replace("%s", "%(queue)s"))
+            return self._insert_one(arrivals[0], self._notifying(wakes, "%(queue)s")[0])
+        notifying, queue = self._notifying(wakes)
         rows, params = table([arrival.row for arrival in arrivals], text.ARRIVING_TYPES)
         sql = f"WITH e AS ({ARRIVALS} {rows} a ({text.ARRIVING})) {INSERT} {REFUSING}{notifying}"
         return {row[0] for row in self.rows(sql, [*params, self.queue, *queue])}
@@ -126,15 +139,17 @@ class PostgreSQL(Dialect):
         """One statement for one arrival without a guard."""
         if insert is not type(self).insert or len(arrivals) > 1:
             return super().insert_in_lanes(arrivals, insert, lanes)
-        notifying, _ = self._notifying(self._any_soon(arrivals))
-        sql = f"{text.INSERT_IN_LANE}{notifying.replace('%s', '%(queue)s')} FROM e"
+        notifying, _ = self._notifying(self._any_soon(arrivals), "%(queue)s")
+        sql = f"{text.INSERT_IN_LANE}{notifying} FROM e"
         named = dict(zip(text.ARRIVING.split(", "), arrivals[0].row, strict=True))
-        return {row[0] for row in self.rows_of_often(sql, named | {"queue": self.queue})}
+        return {row[0] for row in self.rows_of_often(sql, named | {"queue": self.queue}, is_text=True)}
 
-    def rows_of_often(self, sql: str, params: dict[str, object]) -> list[tuple]:
+    def rows_of_often(
+        self, sql: str, params: dict[str, object], is_text: bool = False, **fields: object
+    ) -> list[tuple]:
         from djqueue.backends.database.sql import prepared  # it needs the driver, which not every project has
 
-        return prepared.rows_of(self, sql, params, is_text=True)
+        return prepared.rows_of(self, self.filled(sql, **fields), params, is_text)
 
     def _any_soon(self, arrivals: Sequence[NewRow]) -> bool:
         now = time.time_ns() // 1000
@@ -143,10 +158,13 @@ class PostgreSQL(Dialect):
                 return True
         return False
 
-    def _notifying(self, wakes: bool) -> tuple[str, list[str]]:
-        """What a change returns behind its columns, once if it changes anything; and the parameters."""
+    def _notifying(self, wakes: bool, queue: str = "%s") -> tuple[str, list[str]]:
+        """What a change returns behind its columns, once if it changes anything; and the parameters.
+
+        ``queue``: the placeholder of the queue.
+        """
         if wakes and self.notifies:
-            return f", {notifying(bucket_of(self.queue))}", [self.queue]
+            return f", {notifying(bucket_of(self.queue), queue)}", [self.queue]
         return "", []
 
     def notify(self) -> None:
@@ -163,9 +181,9 @@ class PostgreSQL(Dialect):
         rows, params = table(guarded, (*text.ARRIVING_TYPES, "text", "bigint"))
         sql = (
             f"WITH e AS MATERIALIZED ({ARRIVALS} {rows} a ({text.ARRIVING}, name, ttl)), g AS ({text.INSERT_FACT} "
-            """SELECT DISTINCT ON (name COLLATE "C") name, convert_to(id, 'UTF8'), NOW + ttl, 0 FROM e """
+            """SELECT DISTINCT ON (name COLLATE "C") name, convert_to(id, 'UTF8'), {now} + ttl, 0 FROM e """
             f"""WHERE name <> '' AND {text.absent("e.id")} ORDER BY name COLLATE "C", seq {self.fact_replaces} """
-            f"WHERE djqueue_fact.until <= NOW RETURNING name, value) {INSERT} WHERE name = '' "
+            f"WHERE djqueue_fact.until <= {NOW} RETURNING name, value) {INSERT} WHERE name = '' "
             "OR EXISTS (SELECT 1 FROM g WHERE g.name = e.name AND g.value = convert_to(e.id, 'UTF8')) "
             f"{REFUSING}{notifying}"
         )
@@ -178,8 +196,11 @@ class PostgreSQL(Dialect):
             taken, _ = self._claim(ask, CLAIMING[ask.lifo, ask.look])
         return taken._replace(more=promoted == text.PROMOTE)
 
+    def _fields(self, ask: ClaimRequest) -> dict[str, object]:
+        return {"since": ask.since.format(now=self.now), "begun": ask.begun}
+
     def _claim(self, ask: ClaimRequest, sql: str) -> tuple[ClaimResult, int]:
-        rows = self.rows(sql.replace("SINCE", ask.since).replace("BEGUN", ask.begun), ask._asdict())
+        rows = self.rows(sql, ask._asdict(), **self._fields(ask))
         return _result_of(rows, ask), rows[0][PROMOTED]
 
     def exchange(
@@ -189,23 +210,21 @@ class PostgreSQL(Dialect):
         the second statement, the first would not say again what it completed."""
 
         seqs, _, tokens = held_arrays(pairs)
-        sql = EXCHANGING[ask.lifo, ask.look, bool(ended)].replace("SINCE", ask.since).replace("BEGUN", ask.begun)
+        sql = EXCHANGING[ask.lifo, ask.look, bool(ended)]
         done = {"counter": counter, "number": len(pairs), "seqs": seqs, "tokens": tokens}
-        rows = self.rows(sql, ask._asdict() | done | named_records(ended))
+        rows = self.rows(sql, ask._asdict() | done | named_records(ended), **self._fields(ask))
         return rows[0][COMPLETED], _result_of(rows, ask)._replace(more=rows[0][PROMOTED] > 0)
 
     def claim_paid(self, ask: ClaimRequest, payment: Payment) -> tuple[int, Sequence[tuple]]:
         if self.joined:
             return 0, []
-        sql = PAID[ask.lifo].replace("SINCE", str(payment.since)).replace("BEGUN", ask.begun)
-        rows = self.rows(sql, ask._asdict() | payment._asdict())
+        named = ask._asdict() | payment._asdict()
+        rows = self.rows(PAID[ask.lifo], named, since=payment.since, begun=ask.begun)
         return rows[0][0], [row[PAID_FOR:] for row in rows if row[PAID_FOR] is not None]
 
     def spend(self, ask: ClaimRequest, ahead: int, laned_last: bool) -> Spent | None:
-        sql = SPENT[ask.lifo].replace("BEGUN", ask.begun).replace("LIMITED", str(ask.limit))
-        from djqueue.backends.database.sql import prepared
-
-        rows = prepared.rows_of(self, sql, ask._asdict() | {"ahead": ahead, "laned_last": int(laned_last)})
+        named = ask._asdict() | {"ahead": ahead, "laned_last": int(laned_last)}
+        rows = self.rows_of_often(SPENT[ask.lifo], named, begun=ask.begun, limit=ask.limit)
         is_calm, *found = rows[0][:FOUND]
         return Spent([row[FOUND:] for row in rows if row[FOUND] is not None], *found) if is_calm else None
 
@@ -214,8 +233,8 @@ class PostgreSQL(Dialect):
 
     def reap(self, limit: int, by: int) -> tuple[int, int, int | None, bool]:
         sql = (
-            f"WITH gone AS ({change(text.REAPED, text.EXPIRED)} RETURNING 1) SELECT (SELECT count(*) FROM gone), NOW, "
-            f"({text.NEXT_EXPIRY}), ({text.first_over(text.OUT, 1)}) IS NOT NULL"
+            f"WITH gone AS ({change(text.REAPED, text.EXPIRED)} RETURNING 1) SELECT (SELECT count(*) FROM gone), "
+            f"{NOW}, ({text.NEXT_EXPIRY}), ({text.first_over(text.OUT, 1)}) IS NOT NULL"
         )
         reaped, now, next, laned = self.rows(sql, {"queue": self.queue, "limit": limit, "by": by})[0]
         if reaped:
@@ -245,10 +264,9 @@ class PostgreSQL(Dialect):
         return {key: bytes(value) for key, value, lives, _ in rows if lives}, rows[-1][-1]
 
     def heads(self, wants: Mapping[int, int], outers: Collection[int]) -> Heads:
-        entries = text.FIRST_ENTRIES.replace("state = %s", "state = n.number").replace("LIMIT %s", "LIMIT n.most")
-        line = text.FIRST_IN_LINE.replace("state = %s", "state = n.number")
+        entries, line = text.first_entries("n.number", "n.most"), text.first_in_line("n.number")
         sql = (
-            "SELECT NOW, x.* FROM (SELECT 1) one LEFT JOIN ("
+            "SELECT {now}, x.* FROM (SELECT 1) one LEFT JOIN ("
             f"SELECT e.* FROM unnest(%s::bigint[], %s::int[]) n (number, most) CROSS JOIN LATERAL ({entries}) e "
             f"UNION ALL SELECT l.* FROM unnest(%s::bigint[]) n (number) CROSS JOIN LATERAL ({line}) l) x ON true"
         )
@@ -276,21 +294,23 @@ class PostgreSQL(Dialect):
     def flush(self, state: int, after: tuple = ()) -> tuple | None:
         """Entries of the index that lead to deleted rows stay until the next vacuum."""
         behind = f"AND {self.behind}" if after else ""
-        picked = f"queue = %(queue)s AND state = %(state)s {behind} {text.ORDER}"
+        which = f"queue = %(queue)s AND state = %(state)s {behind}"
         place = dict(zip(("sort_key", "sort_at", "seq"), after, strict=True)) if after else {}
-        return self._delete_chunk(picked, "sort_key, sort_at, seq", {"queue": self.queue, "state": state, **place})
+        return self._delete_chunk(
+            which, "sort_key, sort_at, seq", "sort_key, sort_at, seq", {"queue": self.queue, "state": state, **place}
+        )
 
     def flush_lanes(self, numbers: Sequence[int]) -> int | None:
-        picked = "queue = %(queue)s AND state = ANY(%(numbers)s::bigint[]) ORDER BY state, sort_key, sort_at, seq"
-        last = self._delete_chunk(picked, "state", {"queue": self.queue, "numbers": numbers_array(numbers)})
+        which, order = "queue = %(queue)s AND state = ANY(%(numbers)s::bigint[])", "state, sort_key, sort_at, seq"
+        last = self._delete_chunk(which, order, "state", {"queue": self.queue, "numbers": numbers_array(numbers)})
         return None if last is None else last[0]
 
-    def _delete_chunk(self, picked: str, columns: str, params: Mapping[str, object]) -> tuple | None:
+    def _delete_chunk(self, which: str, order: str, columns: str, params: Mapping[str, object]) -> tuple | None:
         """These columns of the last row that was deleted."""
         backwards = ", ".join(f"{column} DESC" for column in columns.split(", "))
-        picked = f"SELECT seq FROM djqueue_message WHERE {anywhere(picked)} LIMIT {CHUNK} {SKIPPING}"
+        rows = f"SELECT seq FROM djqueue_message WHERE {which} AND {ANYWHERE} ORDER BY {order} LIMIT {CHUNK}"
         sql = (
-            f"WITH gone AS (DELETE FROM djqueue_message WHERE seq = ANY(ARRAY({picked})) RETURNING {columns}) "
+            f"WITH gone AS (DELETE FROM djqueue_message WHERE seq = ANY(ARRAY({rows} {SKIPPING})) RETURNING {columns}) "
             f"SELECT {columns} FROM gone ORDER BY {backwards} LIMIT 1"
         )
         return next(iter(self.rows(sql, params)), None)
@@ -312,8 +332,8 @@ class PostgreSQL(Dialect):
         keeping, facts = self._keeping(len(pairs), kept, ended)
         sql = (
             f"WITH d AS (DELETE FROM djqueue_message m WHERE {HELD} RETURNING m.seq, m.id), c AS "
-            f"({COUNTING.format(counter='%s')}), r AS "
-            f"({text.INSERT_FACT} SELECT %s::text || id, '', NOW + %s, seq FROM d WHERE %s ORDER BY id "
+            f"({counting('%s')}), r AS "
+            f"({text.INSERT_FACT} SELECT %s::text || id, '', {NOW} + %s, seq FROM d WHERE %s ORDER BY id "
             f"{self.mark_replaces}){keeping} SELECT seq FROM d"
         )
         params = [finish.counter, finish.marks, finish.remember, finish.remember > 0]
@@ -324,7 +344,7 @@ class PostgreSQL(Dialect):
         return self.rows(sql, held_arrays(pairs))
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
-        change = f"UPDATE djqueue_message m SET {text.EXTEND}, sort_at = NOW + %s"
+        change = f"UPDATE djqueue_message m SET {text.EXTEND}, sort_at = {NOW} + %s"
         sql = f"{change} WHERE {HELD} RETURNING m.seq, m.sort_at"
         return self.rows(sql, [lease, *held_arrays(pairs)])
 
@@ -350,7 +370,7 @@ class PostgreSQL(Dialect):
             rows, params = table(kept, KEPT_TYPES)
             sql = (
                 f", f AS ({text.INSERT_FACT} "
-                f"""SELECT DISTINCT ON (name COLLATE "C") name, value, NOW + ttl, 0 FROM {rows} x ({text.KEPT}) """
+                f"""SELECT DISTINCT ON (name COLLATE "C") name, value, {NOW} + ttl, 0 FROM {rows} x ({text.KEPT}) """
                 f"""WHERE seq IN (SELECT seq FROM d) ORDER BY name COLLATE "C" {self.fact_replaces})"""
             )
         if ended:
@@ -419,14 +439,12 @@ MOST_PLACED = {"sort_key": "2147483648", "sort_at": str(2**63 - 1)}
 """The largest numbers that the columns of a place can hold."""
 
 
-def anywhere(picked: str) -> str:
-    """A query for the first rows in the order of the index, with conditions that are always true.
+ANYWHERE = " AND ".join(f"{column} BETWEEN -{most} AND {most}" for column, most in MOST_PLACED.items())
+"""Conditions that are always true, for a query for the first rows in the order of the index.
 
-    Of a table that was vacuumed and never analyzed the planner thinks that a few rows fulfil the others, and sorts all
-    that really do. With these it thinks of one row.
-    """
-    everywhere = " AND ".join(f"{column} BETWEEN -{most} AND {most}" for column, most in MOST_PLACED.items())
-    return picked.replace(" ORDER", f" AND {everywhere} ORDER")
+Of a table that was vacuumed and never analyzed the planner thinks that a few rows fulfil the others, and sorts all that
+really do. With these it thinks of one row.
+"""
 
 
 GOT = (
@@ -435,44 +453,45 @@ GOT = (
 )
 
 
-def claiming(first: str, condition: str, ready: str, look: bool, completed: str = "NULL") -> str:
+def ready(lifo: bool, condition: str) -> str:
+    """A query for the first ready entries, under a condition more ("": none)."""
+    return text.first_ready(lifo, f" AND {ANYWHERE} {condition}")
+
+
+def claiming(first: str, condition: str, lifo: bool, look: bool, completed: str = "NULL") -> str:
     """Always a row; the entries next to it, and what else there is to do only if there were too few of them."""
     few = "CASE WHEN (SELECT count(*) FROM got) < %(limit)s THEN"
     of_lanes = ", ".join(f"{few} {one} END" if look else "NULL" for one in text.OF_LANES)
     return (
-        f"WITH {first} pick AS MATERIALIZED ({ready.replace(' ORDER', f' {condition} ORDER')} {SKIPPING}), {GOT} "
-        f"SELECT {completed}, (SELECT count(*) FROM due), NOW, {few} ({text.next_of(text.DELAYED)}) END, {of_lanes}, "
+        f"WITH {first} pick AS MATERIALIZED ({ready(lifo, condition)} {SKIPPING}), {GOT} "
+        f"SELECT {completed}, (SELECT count(*) FROM due), {NOW}, {few} ({text.next_of(text.DELAYED)}) END, {of_lanes}, "
         "got.* FROM (SELECT 1) one LEFT JOIN got ON true"
     )
 
 
-def exchanging(first: str, condition: str, ready: str, look: bool, ended: bool) -> str:
+def exchanging(first: str, condition: str, lifo: bool, look: bool, ended: bool) -> str:
     """A claim that completes rows before, in the same statement, which must not change a row twice.
 
     Therefore it counts what it completed before it picks: a lock passes over rows that the statement has deleted.
     """
-    held = HELD.replace("%s", "%(seqs)s", 2).replace("%s", "%(tokens)s")
+    held = held_by("%(seqs)s", "%(tokens)s")
     first = (
         f"d AS (DELETE FROM djqueue_message m WHERE {held} RETURNING m.seq), "
-        f"c AS ({COUNTING.format(counter='%(counter)s')}), {f'h AS ({RECORDING}), ' * ended}{first}"
+        f"c AS ({counting('%(counter)s')}), {f'h AS ({RECORDING}), ' * ended}{first}"
     )
     completed = "CASE WHEN (SELECT count(*) FROM d) < %(number)s THEN ARRAY(SELECT seq FROM d) END"
-    return claiming(first, f"AND (SELECT count(*) FROM d) >= 0 {condition}", ready, look, completed)
+    return claiming(first, f"AND (SELECT count(*) FROM d) >= 0 {condition}", lifo, look, completed)
 
 
 COMPLETED, PROMOTED, GLANCED = 0, 1, 8
 """The seqs that were completed (NULL: all), the number of promoted rows, and the first column of an entry."""
 DUE_FIRST = f"due AS ({change(text.PROMOTED, text.first_over(text.DELAYED, text.PROMOTE))} RETURNING 1),"
-READY = {lifo: anywhere(ready) for lifo, ready in ((False, text.FIRST_READY), (True, text.LAST_READY))}
-"""By whether the queue is ``lifo``."""
-WAYS = [(lifo, look) for lifo in READY for look in (False, True)]
-PROMOTING = {way: claiming(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1]) for way in WAYS}
-EXCHANGING = {
-    (*way, ended): exchanging(DUE_FIRST, "AND NOT EXISTS (SELECT 1 FROM due)", READY[way[0]], way[1], ended)
-    for way in WAYS
-    for ended in (False, True)
-}
-CLAIMING = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", READY[way[0]], way[1]) for way in WAYS}
+NONE_DUE = "AND NOT EXISTS (SELECT 1 FROM due)"
+WAYS = [(lifo, look) for lifo in (False, True) for look in (False, True)]
+"""Whether the queue is ``lifo``, and whether a claim reads the state of lanes."""
+PROMOTING = {way: claiming(DUE_FIRST, NONE_DUE, *way) for way in WAYS}
+EXCHANGING = {(*way, ended): exchanging(DUE_FIRST, NONE_DUE, *way, ended) for way in WAYS for ended in (False, True)}
+CLAIMING = {way: claiming("due AS (SELECT 1 LIMIT 0),", "", *way) for way in WAYS}
 
 
 def _result_of(rows: Sequence[tuple], ask: ClaimRequest) -> ClaimResult:
@@ -482,17 +501,17 @@ def _result_of(rows: Sequence[tuple], ask: ClaimRequest) -> ClaimResult:
     return ClaimResult(taken, now, next, glance=Glance(now, None, None, next, *of_lanes) if ask.look else None)
 
 
-def paying(ready: str) -> str:
+def paying(lifo: bool) -> str:
     """Writes nothing if the fact changed, if it is late behind the lock of the fact, or if it cannot have them all."""
     none_due = f"AND ({text.first_over(text.DELAYED, 1)}) IS NULL"
     return (
-        f"WITH there AS MATERIALIZED ({ready.replace(' ORDER', f' {none_due} ORDER')}), "
+        f"WITH there AS MATERIALIZED ({ready(lifo, none_due)}), "
         "fact AS MATERIALIZED (SELECT name FROM djqueue_fact "
-        f"WHERE name = %(key)s AND value = %(was)s AND {text.LIVING} AND NOW < SINCE + {STALE} "
+        f"WHERE name = %(key)s AND value = %(was)s AND {text.LIVING} AND {NOW} < {SINCE} + {STALE} "
         "AND (SELECT count(*) FROM there) = %(limit)s FOR UPDATE), "
         "held AS MATERIALIZED (SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM there)) "
-        f"AND state = 0 AND EXISTS (SELECT 1 FROM fact) AND {INSTANT} < SINCE + {LATE} {SKIPPING}), "
-        "paid AS (UPDATE djqueue_fact SET value = %(value)s, until = NOW + %(keep)s "
+        f"AND state = 0 AND EXISTS (SELECT 1 FROM fact) AND {INSTANT} < {SINCE} + {LATE} {SKIPPING}), "
+        "paid AS (UPDATE djqueue_fact SET value = %(value)s, until = {now} + %(keep)s "
         "WHERE name = %(key)s AND (SELECT count(*) FROM held) = %(limit)s RETURNING 1), "
         f"pick AS MATERIALIZED (SELECT seq FROM held WHERE EXISTS (SELECT 1 FROM paid)), {GOT} "
         "SELECT (SELECT count(*) FROM there), got.* FROM (SELECT 1) one LEFT JOIN got ON true"
@@ -503,4 +522,4 @@ STALE, LATE = 10_000, 20_000
 """µs after which what a rate limit was seen to have is not what leaves now, before and behind the lock."""
 PAID_FOR = 1
 """The number of columns before the columns of an entry."""
-PAID = {lifo: paying(ready) for lifo, ready in READY.items()}
+PAID = {lifo: paying(lifo) for lifo in (False, True)}

@@ -90,19 +90,19 @@ def prepared(sql: str) -> Prepared:
     return Prepared(name, numbered, parameters, [type.is_binary for type in types], [type.oid for type in types])
 
 
-def rows_of(session: Dialect, sql: str, params: dict[str, object], is_text: bool = False) -> list[tuple]:
-    """The rows of a statement that connections run often. ``is_text``: all of its columns are texts."""
+def rows_of(session: Dialect, sql: str, params: dict[str, object], is_text: bool) -> list[tuple]:
+    """The rows of a filled statement that connections run often. ``is_text``: all of its columns are texts."""
     connection = session.connection
     if session.joined or connection.alias in _without or not _may_be_passed(connection):
-        return session.rows(sql, params)
+        return session.fetch(sql, params)
     connection.validate_thread_sharing()
     runs = _runs.setdefault(connection.connection, {})
     count = runs.get(sql, 0)
     if count < PREPARED_AFTER:
         if count or _has_place(runs):
             runs[sql] = count + 1
-        return session.rows(sql, params)
-    statement = prepared(sql.replace("NOW", session.now))
+        return session.fetch(sql, params)
+    statement = prepared(sql)
     try:
         with connection.wrap_database_errors, connection.connection.lock:
             if count == PREPARED_AFTER:
@@ -114,7 +114,7 @@ def rows_of(session: Dialect, sql: str, params: dict[str, object], is_text: bool
         if LOST.isdisjoint(codes(error)):
             raise
     _without.add(connection.alias)
-    return session.rows(sql, params)
+    return session.fetch(sql, params)
 
 
 def _has_place(runs: dict[str, int]) -> bool:

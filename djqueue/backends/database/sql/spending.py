@@ -12,46 +12,54 @@ Therefore a statement that lets an entry come to a lane leaves a ticket, or writ
 from __future__ import annotations
 
 from djqueue.backends.database.sql import text
+from djqueue.backends.database.sql.text import LIMIT, NOW
 from djqueue.flow.rates import FINEST, PAIR, PAIR_LENGTH
 
 TAKEN_IN = 200
 """The most tickets, and the most lanes whose time has come, that one claim looks at."""
-GATE = r"""'^\{"w":\[\[([0-9]{1,18},){4}[0-9]{1,18}\]\]\}$'"""
+GATE = r"""'^\{{"w":\[\[([0-9]{{1,18}},){{4}}[0-9]{{1,18}}\]\]\}}$'"""
 """A gate of one window and nothing else, as ``Gate.written`` writes it, of numbers that fit a column."""
-WINDOW = r"""translate(substr(gate, 8, length(gate) - 10), ',', ' ')"""
-"""Its numbers, as ``Rate.written`` writes them."""
 PAUSE = "'[[]0,'"
 """A gate with a limit of 0."""
+HEAD = "'^[0-9]{{1,18}}( [0-9]{{1,18}}){{9}}$'"
+"""The numbers of a rate."""
 LOG = "substr(rates, strpos(rates, '|') + 1)"
 """Its grants; the whole text if there is no ``|``, which no log is like."""
+
+
+def window(gate: str) -> str:
+    """The numbers of the window of a gate, as ``Rate.written`` writes them."""
+    return f"translate(substr({gate}, 8, length({gate}) - 10), ',', ' ')"
+
+
 IS_SPENT_HERE = (
     f"gate ~ {GATE} AND gate !~ {PAUSE} AND (rates = '' OR (split_part(rates, '|', 1) "
-    f"~ '^[0-9]{{1,18}}( [0-9]{{1,18}}){{9}}$' AND starts_with(rates, {WINDOW} || ' ') "
+    f"~ {HEAD} AND starts_with(rates, {window('gate')} || ' ') "
     f"AND translate({LOG}, '123456789', '000000000') = repeat('{PAIR % (0, 0)}', length({LOG}) / {PAIR_LENGTH})))"
 )
 """That the rate of a lane can be read here."""
 LANE = "SELECT seq, name, number, gate, rates, ctid::text AS version FROM djqueue_lane WHERE queue = %(queue)s AND"
-OVER = "queue = %(queue)s AND state = {0} AND sort_key = 0 AND sort_at < NOW"
 LOOKING = f"""
 tickets AS MATERIALIZED (
     SELECT seq, name, number, gate FROM djqueue_ticket WHERE queue = %(queue)s ORDER BY created LIMIT {TAKEN_IN}),
 seen AS MATERIALIZED (
     {LANE} name = ANY(ARRAY(SELECT name FROM tickets))
-    UNION ({LANE} state = {text.LANE_READY} ORDER BY sort_key, sort_at LIMIT LIMITED)
-    UNION ({LANE} state = {text.LANE_SCHEDULED} AND sort_key = 0 AND sort_at <= NOW ORDER BY sort_at LIMIT {TAKEN_IN})),
+    UNION ({LANE} state = {text.LANE_READY} ORDER BY sort_key, sort_at LIMIT {LIMIT})
+    UNION ({LANE} state = {text.LANE_SCHEDULED} AND sort_key = 0 AND sort_at <= {NOW}
+        ORDER BY sort_at LIMIT {TAKEN_IN})),
 calm AS MATERIALIZED (
     SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM seen WHERE NOT ({IS_SPENT_HERE}) OR (SELECT l.seq FROM djqueue_lane l
         WHERE l.queue = %(queue)s AND l.state = seen.number ORDER BY sort_key, sort_at LIMIT 1) IS NOT NULL)
     AND NOT EXISTS (SELECT 1 FROM tickets t LEFT JOIN seen s ON s.name = t.name
         WHERE CASE WHEN s.seq IS NULL THEN t.gate !~ {GATE} OR t.gate ~ {PAUSE} ELSE t.gate NOT IN ('', s.gate) END)
-    AND NOT EXISTS (SELECT 1 FROM djqueue_message WHERE {OVER.format(text.DELAYED)})
-    AND NOT EXISTS (SELECT 1 FROM djqueue_message WHERE {OVER.format(text.LATER)}))"""
+    AND NOT EXISTS (SELECT 1 FROM djqueue_message WHERE {text.over(text.DELAYED)})
+    AND NOT EXISTS (SELECT 1 FROM djqueue_message WHERE {text.over(text.LATER)}))"""
 """What there is to look at, and whether this statement can do it."""
 
 MAKING = f"""
 made AS MATERIALIZED (
     INSERT INTO djqueue_lane (queue, {text.LANE.removeprefix("seq, ")})
-    SELECT DISTINCT ON (name) %(queue)s, name, t.number, gate, 0, NOW, 0, '', '', {text.LANE_CLOSED}, 0, 0
+    SELECT DISTINCT ON (name) %(queue)s, name, t.number, gate, 0, {NOW}, 0, '', '', {text.LANE_CLOSED}, 0, 0
     FROM tickets t WHERE EXISTS (SELECT 1 FROM calm) AND NOT EXISTS (SELECT 1 FROM seen s WHERE s.name = t.name)
     ORDER BY name, t.seq DESC ON CONFLICT (queue, name) DO NOTHING RETURNING 1),
 at_work AS MATERIALIZED (SELECT 1 FROM calm WHERE NOT EXISTS (SELECT 1 FROM made))"""
@@ -71,7 +79,7 @@ rate AS MATERIALIZED (
         {NUMBERED}, log, coalesce(array_length(pairs, 1), 0) / 2 AS length, pairs[array_length(pairs, 1) - 1] AS newest,
         pairs[array_length(pairs, 1)] AS newest_number, first, used, oldest
     FROM held h JOIN seen s ON s.seq = h.seq AND s.version = h.version CROSS JOIN moment,
-    LATERAL (SELECT CASE WHEN h.rates = '' THEN {WINDOW.replace("gate", "h.gate")} || ' 0 0 0 0 0|'
+    LATERAL (SELECT CASE WHEN h.rates = '' THEN {window("h.gate")} || ' 0 0 0 0 0|'
         ELSE h.rates END AS whole OFFSET 0) w,
     LATERAL (SELECT string_to_array(split_part(whole, '|', 1), ' ')::bigint[] AS n, split_part(whole, '|', 2) AS log,
         string_to_array(nullif(rtrim(split_part(whole, '|', 2)), ''), ' ')::bigint[] AS pairs OFFSET 0) r,
@@ -105,20 +113,26 @@ heads AS MATERIALIZED (
         row_number() OVER (PARTITION BY o.number ORDER BY m.sort_key, m.sort_at, m.seq) AS nth
     FROM open o, LATERAL (SELECT seq, sort_key, sort_at FROM djqueue_message
         WHERE queue = %(queue)s AND state = o.number ORDER BY sort_key, sort_at, seq
-        LIMIT least(o.room, LIMITED) + 1) m)"""
+        LIMIT least(o.room, {LIMIT}) + 1) m)"""
 """The first entries of these lanes, and one more of each."""
-PICKING = """
+
+
+def picking(lifo: bool) -> str:
+    """Higher priority first; at equal ones entries in no lane and lanes alternate, and lanes take turns."""
+    way = "DESC" if lifo else "ASC"
+    return f"""
 line AS (
     SELECT seq, rank, row_number() OVER (PARTITION BY rank ORDER BY nth, turn, number) AS place, 1 AS laned
     FROM heads WHERE nth <= room
-    UNION ALL SELECT seq, rank, row_number() OVER (PARTITION BY rank ORDER BY sort_at FREE, seq FREE), 0 FROM free),
+    UNION ALL SELECT seq, rank, row_number() OVER (PARTITION BY rank ORDER BY sort_at {way}, seq {way}), 0 FROM free),
 picked AS MATERIALIZED (
     SELECT * FROM (SELECT *, row_number() OVER (ORDER BY rank, place, laned = %(laned_last)s) AS unit FROM line) u
-    WHERE laned = 0 OR unit <= LIMITED - %(ahead)s ORDER BY unit LIMIT LIMITED),
+    WHERE laned = 0 OR unit <= {LIMIT} - %(ahead)s ORDER BY unit LIMIT {LIMIT}),
 chosen AS MATERIALIZED (
     SELECT seq FROM djqueue_message WHERE seq = ANY(ARRAY(SELECT seq FROM picked))
     AND (state = 0 OR state >= 16) FOR UPDATE SKIP LOCKED)"""
-"""Higher priority first; at equal ones entries in no lane and lanes alternate, and lanes take turns."""
+
+
 GRANT = "lpad(now::text, 16, '0') || ' ' || lpad((took + same)::text, 10, '0') || ' '"
 SPENDING = f"""
 spent AS MATERIALIZED (
@@ -158,12 +172,12 @@ forgotten AS (DELETE FROM djqueue_lane l USING placed p WHERE l.seq = p.seq AND 
 taken_in AS (
     DELETE FROM djqueue_ticket WHERE seq = ANY(ARRAY(SELECT t.seq FROM tickets t JOIN open o ON o.name = t.name)))"""
 """What each lane has spent, and where it belongs now: ``opens`` may be too early, and never too late."""
-SCHEDULED = f"queue = %(queue)s AND state = {text.LANE_SCHEDULED} AND sort_key = 0 AND sort_at > NOW"
+SCHEDULED = f"queue = %(queue)s AND state = {text.LANE_SCHEDULED} AND sort_key = 0 AND sort_at > {NOW}"
 RESULT = f"""
 SELECT EXISTS (SELECT 1 FROM calm), (SELECT now FROM moment), EXISTS (SELECT 1 FROM seen),
     EXISTS (SELECT 1 FROM written_lanes WHERE state = {text.LANE_READY})
         OR (SELECT count(*) FROM seen) > (SELECT count(*) FROM open)
-        OR (SELECT count(*) FROM seen) >= least(LIMITED, {TAKEN_IN})
+        OR (SELECT count(*) FROM seen) >= least({LIMIT}, {TAKEN_IN})
         OR EXISTS (SELECT 1 FROM tickets t WHERE NOT EXISTS (SELECT 1 FROM open o WHERE o.name = t.name)),
     EXISTS (SELECT 1 FROM made),
     ({text.next_of(text.DELAYED)}),
@@ -175,7 +189,7 @@ SELECT EXISTS (SELECT 1 FROM calm), (SELECT now FROM moment), EXISTS (SELECT 1 F
 
 
 def spending(lifo: bool) -> str:
-    """The statement. LIMITED stands for a number: with a parameter a server may plan for any number.
+    """The statement. The limit is a number in its text: with a parameter a server may plan for any number.
 
     ``lifo``: entries in no lane leave in the reverse order of arrival at equal priority.
     """
@@ -184,14 +198,14 @@ def spending(lifo: bool) -> str:
 free AS MATERIALIZED (
     SELECT seq, {rank} AS rank, sort_at FROM djqueue_message
     WHERE queue = %(queue)s AND state = 0 AND EXISTS (SELECT 1 FROM at_work)
-    {order} LIMIT LIMITED FOR UPDATE SKIP LOCKED)"""
-    lease = text.LEASE.replace("%(leased)s", f"CASE WHEN state = 0 THEN {text.LEASED} ELSE {text.OUT} END")
+    {order} LIMIT {LIMIT} FOR UPDATE SKIP LOCKED)"""
+    state = f"CASE WHEN state = 0 THEN {text.LEASED} ELSE {text.OUT} END"
+    lease = text.leasing("(SELECT now FROM moment) + %(lease)s", state=state)
     got = f"""
 got AS (
-    UPDATE djqueue_message SET {lease.replace("SINCE", "(SELECT now FROM moment)")}
+    UPDATE djqueue_message SET {lease}
     WHERE seq = ANY(ARRAY(SELECT seq FROM chosen)) RETURNING {text.ENTRY})"""
-    picking = PICKING.replace("FREE", "DESC" if lifo else "ASC")
-    return f"WITH{LOOKING},{MAKING},{HOLDING},{HEADS},{free},{picking},{got},{SPENDING}{RESULT}"
+    return f"WITH{LOOKING},{MAKING},{HOLDING},{HEADS},{free},{picking(lifo)},{got},{SPENDING}{RESULT}"
 
 
 SPENT = {lifo: spending(lifo) for lifo in (False, True)}

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
 from djqueue.backends.database.sql.dialect import Completion, Dialect, alike, flat, marks, rows_of_marks
+from djqueue.backends.database.sql.text import NOW
 
 
 class SQLite(Dialect):
@@ -34,7 +35,7 @@ class SQLite(Dialect):
             return self._insert_one(arrivals[0])
         given, params = table([arrival.row for arrival in arrivals], text.ARRIVING)
         sql = (
-            f"INSERT INTO djqueue_message ({text.COLUMNS}) SELECT %s, {text.ARRIVED} FROM "
+            f"INSERT INTO djqueue_message ({text.COLUMNS}) SELECT %s, {text.arrived()} FROM "
             f"(SELECT *, {text.DUE} FROM {given}) WHERE true ON CONFLICT (queue, id) DO NOTHING RETURNING id"
         )
         return {row[0] for row in self.rows(sql, [self.queue, *params])}
@@ -54,7 +55,7 @@ class SQLite(Dialect):
             rows = self.rows(f"DELETE FROM djqueue_message WHERE {ours} RETURNING seq, id", params)
             count = f"{text.INSERT_FACT} VALUES (%s, x'', NULL, %s) {self.fact_counts}"
             self.count(count, [finish.counter, len(rows)])
-            remember = f"{text.INSERT_FACT} VALUES (%s, x'', NOW + %s, %s) {self.mark_replaces}"
+            remember = f"{text.INSERT_FACT} VALUES (%s, x'', {NOW} + %s, %s) {self.mark_replaces}"
             for seq, id in rows if finish.remember else ():
                 self.count(remember, [finish.marks + id, finish.remember, seq])
             self._keep(rows, kept, ended)
@@ -74,7 +75,7 @@ class SQLite(Dialect):
 
     def touch(self, pairs: Sequence[tuple], lease: int) -> Iterable[tuple]:
         ours, params = fence(pairs)
-        sql = f"UPDATE djqueue_message SET {text.EXTEND}, sort_at = NOW + %s WHERE {ours} RETURNING seq, sort_at"
+        sql = f"UPDATE djqueue_message SET {text.EXTEND}, sort_at = {NOW} + %s WHERE {ours} RETURNING seq, sort_at"
         return self.rows(sql, [lease, *params])
 
     def give_up(

@@ -1,8 +1,16 @@
-"""The pieces of SQL of which the statements are made, and what the numbers in the tables stand for."""
+"""The pieces of SQL of which the statements are made, and what the numbers in the tables stand for.
+
+They are format strings. Their fields are ``{now}``, and in a claim ``{since}``, ``{begun}`` and ``{limit}``:
+``Dialect.filled`` fills them. Other braces are doubled.
+"""
 
 from __future__ import annotations
 
 import re
+
+NOW, SINCE, BEGUN, LIMIT = "{now}", "{since}", "{begun}", "{limit}"
+"""The fields, for pieces that are f-strings: the clock of the database, in µs since 1970; when a claim was made, µs;
+the condition which of its entries begin; and the most entries of a claim."""
 
 READY, DELAYED, LEASED, LATER, OUT = range(5)
 """States of entries. LATER and OUT: delayed and leased, of a lane; an entry in a lane has the lane's number."""
@@ -34,13 +42,18 @@ COLUMNS = (
     "token, owner, created, due_since, state, sort_key, sort_at"
 )
 """The columns that are written for an arriving entry: every column but seq."""
-ARRIVED = (
-    "id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '', NOW, due, "
-    "CASE WHEN due > NOW THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END "
-    "WHEN lane_number > 0 THEN lane_number ELSE 0 END, CASE WHEN due > NOW THEN 0 ELSE neg_priority END, due"
-)
-"""The values of COLUMNS except queue, made of ARRIVING and DUE."""
-MOMENT = "CASE WHEN run_at > 0 THEN run_at ELSE NOW + delay END"
+
+
+def arrived(due: str = "due") -> str:
+    """The values of COLUMNS except queue, made of ARRIVING and of the moment that it is due."""
+    return (
+        "id, body, neg_priority, lane, command, errors, attempts, failures, lost, gate, lane_number, 0, '', "
+        f"{NOW}, {due}, CASE WHEN {due} > {NOW} THEN CASE WHEN lane_number > 0 THEN 3 ELSE 1 END "
+        f"WHEN lane_number > 0 THEN lane_number ELSE 0 END, CASE WHEN {due} > {NOW} THEN 0 ELSE neg_priority END, {due}"
+    )
+
+
+MOMENT = "CASE WHEN run_at > 0 THEN run_at ELSE {now} + delay END"
 DUE = f"{MOMENT} AS due"
 
 
@@ -57,15 +70,15 @@ def inserting_one(values: str) -> str:
     )
 
 
-INSERT_ONE = inserting_one(ARRIVED.replace("due", MOMENT))
+INSERT_ONE = inserting_one(arrived(MOMENT))
 INSERT_TICKET = "INSERT INTO djqueue_ticket (queue, created, name, number, gate)"
 INSERT_IN_LANE = (
     f"WITH e AS ({INSERT_ONE}), t AS ({INSERT_TICKET} "
-    "SELECT %(queue)s, NOW, %(lane)s, %(lane_number)s, %(gate)s FROM e) SELECT id"
+    "SELECT %(queue)s, {now}, %(lane)s, %(lane_number)s, %(gate)s FROM e) SELECT id"
 )
 """One, and a ticket for its lane if it was inserted: the columns that the statement returns, before ``FROM e``."""
 INSERT_PLAIN = inserting_one(
-    "id, body, neg_priority, '', command, '', 0, 0, 0, '', 0, 0, '', NOW, NOW, 0, neg_priority, NOW"
+    "id, body, neg_priority, '', command, '', 0, 0, 0, '', 0, 0, '', {now}, {now}, 0, neg_priority, {now}"
 )
 """One that is new, due on arrival, and in no lane: a server takes half as long to plan it."""
 
@@ -80,27 +93,37 @@ SAID = "seq, token, delay, attempts, failures, lost, errors"
 GIVE_UP = (
     "state = CASE WHEN state = 4 THEN CASE WHEN u.delay > 0 THEN 3 ELSE lane_number END "
     f"WHEN u.delay > 0 THEN 1 ELSE 0 END, sort_key = CASE WHEN u.delay > 0 THEN 0 ELSE {RANK} END, "
-    "sort_at = CASE WHEN u.delay > 0 THEN NOW + u.delay ELSE due_since END, token = 0, owner = '', "
+    "sort_at = CASE WHEN u.delay > 0 THEN {now} + u.delay ELSE due_since END, token = 0, owner = '', "
     "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
 )
 """Changes a released row, ``u`` being SAID; without a delay it keeps its ``due_since``."""
-FAIL = (
-    "state = 0, sort_key = 0, sort_at = FAILED_AT + u.delay, due_since = FAILED_AT + u.delay, token = 0, owner = '', "
-    "attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
-)
-"""Changes a failed row. A failed queue is ordered by time of failure; the delay orders rows of one statement."""
+
+
+def failed(moment: str) -> str:
+    """Changes a failed row. A failed queue is ordered by time of failure; the delay orders rows of one statement."""
+    return (
+        f"state = 0, sort_key = 0, sort_at = {moment} + u.delay, due_since = {moment} + u.delay, token = 0, "
+        "owner = '', attempts = u.attempts, failures = u.failures, lost = u.lost, errors = u.errors"
+    )
+
 
 MOST = 2**31 - 1
 """The largest count. A larger one in the table was written by hand."""
-LEASE = (
-    "state = %(leased)s, sort_key = 0, sort_at = SINCE + %(lease)s, token = %(token)s, owner = %(owner)s, "
-    f"attempts = CASE WHEN attempts < {MOST} THEN attempts + 1 ELSE attempts END, "
-    "begun = CASE WHEN BEGUN AND lost = 0 THEN 1 ELSE 0 END"
-)
-"""The request of a claim replaces SINCE and BEGUN: see ``ClaimRequest.change``."""
+
+
+def leasing(until: str, begun: str = BEGUN, state: str = "%(leased)s") -> str:
+    """Changes a claimed row. ``begun``: the condition that it begins."""
+    return (
+        f"state = {state}, sort_key = 0, sort_at = {until}, token = %(token)s, owner = %(owner)s, "
+        f"attempts = CASE WHEN attempts < {MOST} THEN attempts + 1 ELSE attempts END, "
+        f"begun = CASE WHEN {begun} AND lost = 0 THEN 1 ELSE 0 END"
+    )
+
+
+LEASE = leasing(f"{SINCE} + %(lease)s")
 ALL, NONE = "1 = 1", "1 = 0"
 """Conditions: which of the claimed entries begin."""
-HOLDS = "state IN (2, 4) AND sort_at > NOW"
+HOLDS = "state IN (2, 4) AND sort_at > {now}"
 """The condition that a row has a lease that has not expired."""
 EXTEND = (
     "lost = CASE WHEN state NOT IN (2, 4) AND begun <> 0 AND lost > 0 THEN lost - 1 ELSE lost END, "
@@ -108,7 +131,7 @@ EXTEND = (
 )
 """Extends a lease, except sort_at. An entry that was reaped and not leased again was not lost: its holder lives."""
 PROMOTED = f"state = 0, sort_key = {RANK}, sort_at = due_since"
-PLACE_NOW = "CASE WHEN due_since > NOW THEN NOW ELSE due_since END"
+PLACE_NOW = "CASE WHEN due_since > {now} THEN {now} ELSE due_since END"
 MADE_DUE = (
     f"sort_at = {PLACE_NOW}, due_since = {PLACE_NOW}, "
     f"sort_key = CASE WHEN state = 3 THEN neg_priority ELSE {RANK} END, "
@@ -125,8 +148,8 @@ REAPED_IN_LANE = f"{LOSE}, {RETURNED}, token = 0, owner = ''"
 NEVER = "attempts = CASE WHEN attempts > 0 THEN attempts - 1 ELSE attempts END, token = 0, owner = ''"
 """A claim that counts as nothing."""
 REQUEUED = (
-    "lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, sort_at = NOW, "
-    "due_since = NOW, created = NOW, token = 0, owner = '', attempts = 0, failures = 0, lost = 0"
+    "lane_number = ABS(lane_number), state = ABS(lane_number), sort_key = neg_priority, sort_at = {now}, "
+    "due_since = {now}, created = {now}, token = 0, owner = '', attempts = 0, failures = 0, lost = 0"
 )
 """Requeues an entry of a failed queue, as if it were put now."""
 
@@ -138,24 +161,31 @@ NUMBERS = (
 """The numbers of the lanes of a queue, as ``l``."""
 OF_LANE = "djqueue_message m ON m.queue = %(queue)s AND m.state = l.number"
 """The entries that wait in one of these lanes, as ``m``."""
-FIRST_READY = f"SELECT seq FROM djqueue_message WHERE queue = %(queue)s AND state = 0 {ORDER} LIMIT %(limit)s"
-LAST_READY = FIRST_READY.replace(ORDER, BACKWARDS)
-"""The first ready entries of a ``lifo`` queue, which stores priorities with the opposite sign."""
 
 
-def first_over(state: int, limit: str | int = "%(limit)s") -> str:
-    """The first of a state whose moment is over: past, not present, as a clock of milliseconds may lag by one."""
-    over = f"queue = %(queue)s AND state = {state} AND sort_key = 0 AND sort_at < NOW"
-    return f"SELECT seq FROM djqueue_message WHERE {over} ORDER BY sort_at LIMIT {limit}"
+def first_ready(lifo: bool, condition: str = "") -> str:
+    """The first ready entries. A ``lifo`` queue stores priorities with the opposite sign."""
+    ready = f"queue = %(queue)s AND state = 0{condition}"
+    return f"SELECT seq FROM djqueue_message WHERE {ready} {BACKWARDS if lifo else ORDER} LIMIT %(limit)s"
+
+
+def over(state: int) -> str:
+    """That the moment of a state is over: past, not present, as a clock of milliseconds may lag by one."""
+    return f"queue = %(queue)s AND state = {state} AND sort_key = 0 AND sort_at < {NOW}"
+
+
+def first_over(state: int, limit: str | int = "%(limit)s", columns: str = "seq", condition: str = "") -> str:
+    """The first of a state whose moment is over."""
+    return f"SELECT {columns} FROM djqueue_message WHERE {over(state)}{condition} ORDER BY sort_at LIMIT {limit}"
 
 
 def next_of(state: int) -> str:
     """The moment that is the next to be over."""
-    left = f"queue = %(queue)s AND state = {state} AND sort_key = 0 AND sort_at >= NOW"
+    left = f"queue = %(queue)s AND state = {state} AND sort_key = 0 AND sort_at >= {NOW}"
     return f"SELECT sort_at FROM djqueue_message WHERE {left} ORDER BY sort_at LIMIT 1"
 
 
-EXPIRED = first_over(LEASED).replace("sort_at < NOW", "sort_at < NOW AND NOW <= %(by)s")
+EXPIRED = first_over(LEASED, condition=f" AND {NOW} <= %(by)s")
 """Leases of what is in no lane, unless it is later than ``by``."""
 NEXT_EXPIRY = " UNION ALL ".join(f"SELECT * FROM ({next_of(state)}) x" for state in (LEASED, OUT))
 NEXT_EXPIRY = f"SELECT min(sort_at) FROM ({NEXT_EXPIRY}) y"
@@ -177,9 +207,9 @@ NEWER = "sum(count) OVER (ORDER BY seq DESC ROWS UNBOUNDED PRECEDING) - count"
 
 # ---- facts and lanes
 
-LIVING = "(until IS NULL OR until > NOW)"
+LIVING = "(until IS NULL OR until > {now})"
 INSERT_FACT = "INSERT INTO djqueue_fact (name, value, until, counter)"
-FACT = "(%s, %s, NOW + %s, 0)"
+FACT = "(%s, %s, {now} + %s, 0)"
 
 LANE = "seq, name, number, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at"
 WRITTEN = "seq, gate, in_flight, turn, not_before, paused_reason, rates, state, sort_key, sort_at"
@@ -194,18 +224,27 @@ OF_LANES = (
 )
 """The last four columns of a glance, by a step in an index each."""
 GLANCE = (
-    f"SELECT NOW, (SELECT sort_key {MESSAGE} = 0 ORDER BY sort_key LIMIT 1), ({first_over(DELAYED, 1)}), "
+    f"SELECT {NOW}, (SELECT sort_key {MESSAGE} = 0 ORDER BY sort_key LIMIT 1), ({first_over(DELAYED, 1)}), "
     f"({next_of(DELAYED)})"
 )
 """The other columns of a glance."""
-FIRST_ENTRIES = (
-    "SELECT state, seq, sort_key, sort_at, lost FROM djqueue_message WHERE queue = %s AND state = %s "
-    "ORDER BY sort_key, sort_at, seq LIMIT %s"
-)
-FIRST_IN_LINE = (
-    "SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost FROM djqueue_lane WHERE queue = %s AND state = %s "
-    "ORDER BY sort_key, sort_at LIMIT 1"
-)
+
+
+def first_entries(number: str = "%s", limit: str = "%s") -> str:
+    """The first entries of a lane."""
+    return (
+        f"SELECT state, seq, sort_key, sort_at, lost FROM djqueue_message WHERE queue = %s AND state = {number} "
+        f"{ORDER} LIMIT {limit}"
+    )
+
+
+def first_in_line(number: str = "%s") -> str:
+    """The first lane that is queued in a parent lane."""
+    return (
+        "SELECT -state AS state, 0 AS seq, sort_key, sort_at, 0 AS lost FROM djqueue_lane "
+        f"WHERE queue = %s AND state = {number} ORDER BY sort_key, sort_at LIMIT 1"
+    )
+
 
 PRIORITIES = 64
 """The number of priorities, the highest, in which the oldest ready entry is looked for."""
