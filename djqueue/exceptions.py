@@ -32,7 +32,7 @@ class BadSignature(InvalidMessage):
 
 
 class EncodeError(QueueError, TypeError):
-    """A value that cannot be carried in a message; `argument` is its keyword or its position from 0, if known."""
+    """A value that cannot be carried in a message; `argument` is its name or its position from 0, if known."""
 
     def __init__(self, message: str = "", argument: int | str | None = None) -> None:
         super().__init__(message)

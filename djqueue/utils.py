@@ -70,10 +70,10 @@ def set_whole(settings: object, field: str, name: str = "", *, least: int) -> No
 
 
 def _as_int(value: object) -> int | None:
-    """A number without a fraction as int; None for all else. True and False are no numbers here."""
+    """A number without a fraction as an int of Python; None for all else. True and False are no numbers here."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None  # also of IntegerChoices
 
 
 def flag(value: object, name: str) -> bool:

@@ -207,6 +207,7 @@ def test_an_error_within_a_property_is_told_as_it_is():
         (lambda: Result("1")["key"], "a Result is the handle of a call, not its value"),
         (lambda: Result("1") > 1, "a Result is the handle of a call, not its value"),
         (lambda: paint.enqueue_many(5), "enqueue_many() takes a list of calls, as in [(1,), (2,)], not 5."),
+        (lambda: paint.enqueue_many([{1: 2}]), "enqueue_many() takes tuples (positional arguments) or dicts (by name)"),
         (lambda: paint.call("a", delay=5), "delay is an option: write paint.using(delay=5).enqueue(...)"),
         (lambda: paint("a", 2), "too many positional arguments. Call it as paint(picture)"),
         (

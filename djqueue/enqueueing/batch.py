@@ -18,7 +18,7 @@ from djqueue.messages.codecs import Arguments
 from djqueue.messages.failures import text_of
 from djqueue.messages.requests import RequestCodec, plain
 from djqueue.policies.options import OPTIONS, CommandOptions
-from djqueue.policies.policy import Policy
+from djqueue.policies.policy import Policy, asked
 from djqueue.results import Result
 from djqueue.running.context import run_coroutine
 from djqueue.running.handlers import HandlerSlot
@@ -246,7 +246,8 @@ class HandlerCommand(BatchFunction):
 
     def identity(self, call: Arguments, policy: Policy) -> tuple[dict[str, object], object]:
         request = self.item(*call)
-        return {"request": plain(request)}, policy.guard_key(request) if policy.guard_key else None
+        key = policy.guard_key
+        return {"request": plain(request)}, asked(key, ((request,), {}), self.name) if key else None
 
     def perform(self, items: Sequence[Any], lane: str, slot: HandlerSlot) -> Any:
         return slot.bind((self.name, lane), self.handler.create, self.policy.idle_seconds).perform(*items)

@@ -16,7 +16,7 @@ from djqueue.enqueueing.signatures import ASKED, misplaced, refuse_misfits, refu
 from djqueue.hints import answering
 from djqueue.messages.codecs import Arguments
 from djqueue.policies.options import IDLE_TIMEOUT, CommandOptions
-from djqueue.policies.policy import Policy
+from djqueue.policies.policy import Policy, asked
 from djqueue.registry import Observer, registered, registry
 from djqueue.results import Result
 from djqueue.timetables import Rule
@@ -177,8 +177,7 @@ class Command(Generic[P, R]):
         bound = self.bind(call)
         bound.apply_defaults()
         key = policy.guard_key
-        args, kwargs = self.as_asked(key, call) if key else call
-        return bound.arguments, key(*args, **kwargs) if key else None
+        return bound.arguments, asked(key, self.as_asked(key, call), self.name) if key else None
 
     def as_asked(self, func: object, call: Arguments) -> Arguments:
         """The arguments of a call for a function that takes them: as they came, or all by name."""

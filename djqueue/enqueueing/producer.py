@@ -69,9 +69,9 @@ class Call(NamedTuple):
             return given
         if isinstance(given, tuple | list):
             return cls(tuple(given))
-        if isinstance(given, dict):
+        if isinstance(given, dict) and all(isinstance(name, str) for name in given):
             return cls((), given)
-        raise TypeError(f"enqueue_many() takes tuples (positional arguments) or dicts (keywords), not {given!r}.")
+        raise TypeError(f"enqueue_many() takes tuples (positional arguments) or dicts (by name), not {given!r}.")
 
 
 class Enqueueable(Runnable, Protocol):

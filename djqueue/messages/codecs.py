@@ -13,11 +13,10 @@ import math
 import pickle
 import warnings
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from functools import partial
-from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -72,18 +71,24 @@ def read_reference(label: str, pk: Any, alias: str) -> Any:
         raise InvalidMessage(f"{label} {pk} is gone from the database {alias!r}") from gone
 
 
-def _encode_error(
-    dump: Callable[[Any], Any], args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception
+def encode_error(
+    dump: Callable[[Any], Any], values: Iterable[tuple[int | str, str, Any]], error: Exception
 ) -> EncodeError:
-    positional: Iterable[tuple[int | str, str, Any]]
-    positional = ((index, f"positional argument {index + 1}", value) for index, value in enumerate(args))
-    by_name = ((name, f"argument {name!r}", value) for name, value in kwargs.items())
-    for argument, title, value in chain(positional, by_name):
+    """The error that names the first value which cannot be encoded; each comes with its name and its title.
+
+    ``error`` is what all of them together raised.
+    """
+    for argument, title, value in values:
         try:
             dump(value)
         except Exception as cause:
             return EncodeError(f"{title} (of type {type(value).__qualname__}) cannot be encoded: {cause}", argument)
     return EncodeError(f"the arguments together cannot be encoded: {error}")
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[int | str, str, Any]]:
+    yield from ((index, f"positional argument {index + 1}", value) for index, value in enumerate(args))
+    yield from ((name, f"argument {name!r}", value) for name, value in kwargs.items())
 
 
 # Pickle
@@ -144,7 +149,7 @@ class PickleCodec:
         except TRANSIENT:
             raise
         except Exception as error:
-            raise _encode_error(dump, args, kwargs, error) from error
+            raise encode_error(dump, _arguments(args, kwargs), error) from error
 
     def loads(self, data: bytes) -> Arguments:
         """Return (args, kwargs). A pickle can run any code: call this for verified bytes only."""
@@ -318,7 +323,7 @@ class JsonCodec:
         except TRANSIENT:
             raise
         except Exception as error:
-            raise _encode_error(to_json, args, kwargs, error) from error
+            raise encode_error(to_json, _arguments(args, kwargs), error) from error
 
     def loads(self, data: bytes) -> Arguments:
         """Return (args, kwargs); raises ValueError for what is not such JSON."""

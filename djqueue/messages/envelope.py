@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hmac import compare_digest
@@ -19,9 +19,11 @@ from typing import Any
 
 from djqueue import conf
 from djqueue.exceptions import BadSignature, EncodeError, InvalidMessage, MessageTooLarge
-from djqueue.messages.codecs import SERIALIZERS, TRANSIENT, Arguments, Codec, from_json, to_json
+from djqueue.messages.codecs import SERIALIZERS, TRANSIENT, Arguments, Codec, encode_error, from_json, to_json
 from djqueue.utils import value
 
+DEPTH = 2
+"""How many containers enclose a value of metadata, or of an option, in the header of its message."""
 DEFAULT_MAX_SIZE = 2**20
 """The most bytes of a whole encoded message, unless the settings have another limit."""
 
@@ -203,7 +205,12 @@ def _header(serializer: str, command: str = "", metadata: Fields | None = None, 
     try:
         return _measured(to_json(_fields(serializer, command) | own, models=False))
     except (TypeError, ValueError) as error:
-        raise EncodeError(f"the metadata cannot be encoded: {error}") from error
+        raise encode_error(partial(to_json, models=False, depth=DEPTH), _titled(metadata, options), error) from error
+
+
+def _titled(metadata: Fields | None, options: Fields | None) -> Iterator[tuple[str, str, Any]]:
+    yield from ((name, f"option {name!r}", value) for name, value in (options or {}).items())
+    yield from ((name, f"metadata {name!r}", value) for name, value in (metadata or {}).items())
 
 
 @lru_cache(maxsize=1024)
@@ -266,7 +273,10 @@ def _seal(kind: bytes, states: States, which: bytes, content: bytes, max_size: i
     """``which`` is the id, as bytes."""
     size = _MAC_END + len(content)
     if size > max_size:
-        raise MessageTooLarge(f"the message has {size} bytes, {max_size} are allowed; pass a reference to large data")
+        raise MessageTooLarge(
+            f"the message has {size} bytes, {max_size} are allowed: pass a reference to large data, or raise "
+            "QUEUE_MAX_MESSAGE_SIZE."
+        )
     return b"".join((kind, _mac(states, which, content), content))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from djqueue import signals
 from djqueue.messages.codecs import to_json
+from djqueue.messages.envelope import DEPTH
 from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
@@ -44,10 +45,6 @@ class Registrations(Generic[T]):
 
     def of(self, queue_name: str) -> list[T]:
         return [one for alias, one in self.registered if alias in (None, queue_name)]
-
-
-DEPTH = 2
-"""How many containers enclose a value of metadata in the header of its message."""
 
 
 class MetadataProducerConsumer:

@@ -240,10 +240,10 @@ def _sensitive(value: Any, name: str) -> tuple[str, ...] | bool:
 
 
 def _one_of(*choices: str) -> Check:
-    def check(value: object, name: str) -> object:
+    def check(value: object, name: str) -> str:
         if value not in choices:
             raise ValueError(f"{name} is {value!r}: choose one of {', '.join(map(repr, choices))}.")
-        return value
+        return choices[choices.index(value)]  # itself, for what equals it: a member of TextChoices, say
 
     return check
 

@@ -213,6 +213,7 @@ class Backoff:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
                 raise ValueError(f"Backoff({name}=…) is {value!r}: give a number from {least} to {most}.")
+            object.__setattr__(self, name, float(value))
         if self.first is not None:
             first = seconds(self.first, "Backoff(first=…)")
             object.__setattr__(self, "first", first)

@@ -165,7 +165,7 @@ NO_LANE = Placement()
 def placed(plan: Plan, name: str, call: Arguments) -> Placement:
     """The lane of a call of the command of that name, and its gate as text."""
     prefix, parent = conf.get("QUEUE_LANE_PREFIX"), ""
-    key = None if plan.key is None else _asked(plan.key, call, name)
+    key = None if plan.key is None else asked(plan.key, call, name)
     if key is None and plan.key is not None:  # free of what is for each key
         plan = plan._replace(gate=Gate(), parent_gate=None if plan.each else plan.parent_gate)
         if plan.parent_gate is None and not plan.batch:
@@ -179,7 +179,8 @@ def placed(plan: Plan, name: str, call: Arguments) -> Placement:
     return Placement(_short(prefix + name, text), _written(plan.gate, plan.parent_gate, parent, plan.batch, size))
 
 
-def _asked(key: Key, call: Arguments, name: str) -> object:
+def asked(key: Key, call: Arguments, name: str) -> object:
+    """A key of a call of a command: a fixed one, or what its function returns. An error of it names the command."""
     args, kwargs = call
     try:
         return key(*args, **kwargs) if callable(key) else key
@@ -338,10 +339,17 @@ class Policy:
 
         ``now`` is called only if it matters: it may be a round trip.
         """
-        policy = self.using(**{name: getattr(self, name)() for name in self.asks}) if self.asks else self
+        policy = self.using(**{name: self._answer(name) for name in self.asks}) if self.asks else self
         if policy.run_at and policy.ttl is not None and policy.run_at - now() >= policy.ttl:
             raise ValueError("run_after is later than ttl: the call would have expired when it is due.")
         return policy
+
+    def _answer(self, name: str) -> object:
+        try:
+            return getattr(self, name)()
+        except Exception as error:
+            error.add_note(f"In the function that is the option {name}.")
+            raise
 
     def condition(self, name: str, arguments: Mapping[str, object], identity: object) -> Guard:
         """The condition of one call: ``identity`` is what :attr:`guard_key` made of its arguments, if there is one."""

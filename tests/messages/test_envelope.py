@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from django import db
@@ -447,8 +448,16 @@ def test_the_argument_that_cannot_be_carried_is_named(serializer):
 
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, object()}, User(pk=1)])
 def test_metadata_that_cannot_be_carried(value):
-    with pytest.raises(EncodeError, match="metadata"):
-        encode(message(1, metadata={"x": value}))
+    with pytest.raises(EncodeError, match="^metadata 'x' .of type ") as caught:
+        encode(message(1, metadata={"good": 1, "x": value}))
+    assert caught.value.argument == "x"
+
+
+def test_an_option_that_cannot_be_carried_is_named():
+    call = replace(message(1, metadata={"good": 1}), options={"ttl": 1.0, "max_lost": object()})
+    with pytest.raises(EncodeError, match="^option 'max_lost' .of type object") as caught:
+        encode(call)
+    assert caught.value.argument == "max_lost"
 
 
 @pytest.mark.parametrize("error", [EncodeError("no", "name"), InvalidMessage("why"), MessageTooLarge("big")])

@@ -4,6 +4,7 @@ import functools
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db.models import IntegerChoices, TextChoices
 
 from djqueue import Backoff, Batch, Concurrency, Debounce, RetryPolicy, Route, Throttle, Unique
 from djqueue.backends import guards
@@ -660,9 +661,19 @@ class TestAnswers:
         def fail():
             raise Hiccup
 
-        with pytest.raises(Hiccup):
+        with pytest.raises(Hiccup) as caught:
             plain.enqueue_many([(1,)]) and plain.using(ttl=fail).enqueue()
+        assert caught.value.__notes__ == ["In the function that is the option ttl."]
         assert len(queue) == 1
+
+    @pytest.mark.parametrize("options", [{"unique": True}, {"debounce": 5}, {"concurrency": 1}])
+    def test_an_error_of_a_key_names_its_command(self, queue, options):
+        def fail(*args, **kwargs):
+            raise Hiccup
+
+        with pytest.raises(Hiccup) as caught:
+            plain.using(key=fail, **options).enqueue()
+        assert any("the shard or the key" in note and plain.name in note for note in caught.value.__notes__)
 
     def test_one_nonsense_among_many_sends_none(self, queue):
         answers = iter([1, 2, "three"])
@@ -703,6 +714,20 @@ class TestCarried:
         for name in changes:
             assert getattr(policy, name) == getattr(given.policy, name), name
         assert policy.unique is None
+
+    def test_a_member_of_choices_travels_as_its_value(self, queue):
+        class Number(IntegerChoices):
+            THREE = 3
+
+        class Action(TextChoices):
+            FAIL = "fail"
+
+        backoff = Backoff(Number.THREE, factor=Number.THREE, cap=Number.THREE)
+        numbers = {"max_attempts": Number.THREE, "max_lost": Number.THREE, "lease": Number.THREE, "backoff": backoff}
+        plain.using(**numbers, time_limit=Number.THREE, timeout_action=Action.FAIL).enqueue()
+        policy = policy_of(plain, open_entry(queue, claim_one(queue).entry))
+        assert (policy.max_attempts, policy.max_lost, policy.lease, policy.time_limit) == (3, 3, 3.0, 3.0)
+        assert (policy.timeout_action, policy.backoff) == ("fail", Backoff(3, factor=3, cap=3))
 
     @pytest.mark.parametrize("backoff", [False, 2.5, Backoff(jitter=0.5), by_path])
     def test_each_form_of_backoff_comes_back(self, queue, backoff):
