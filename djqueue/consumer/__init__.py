@@ -25,7 +25,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.counters import Counters, Totals
 from djqueue.consumer.database_connections import follow_connections
 from djqueue.consumer.liveness import SILENCE, Reporter
-from djqueue.consumer.loop import HANGS, Options, alike
+from djqueue.consumer.loop import HANGS, Options, alike, alone
 from djqueue.consumer.operators import ConsumerState
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.discovery import autodiscover
@@ -311,7 +311,9 @@ class _Question(threading.Thread):
         try:
             for queue in self._queues:
                 self._asked = queue
-                self._ask(queue)
+                _, error = alone(partial(self._ask, queue))
+                if error is not None:
+                    self._stopped.append((queue, error))
         except Exception as error:
             if not isinstance(error, StoreError):  # which says why, and the fix
                 with suppress(Exception):  # this asks the store, which may be out of reach
@@ -321,13 +323,8 @@ class _Question(threading.Thread):
             connections.close_all()
 
     def _ask(self, queue: BaseQueue) -> None:
-        try:
-            queue.stats()
-            queue.history.get("")  # which has a table of its own
-        except StoreError as error:
-            if not error.stops_one:
-                raise
-            self._stopped.append((queue, error))
+        queue.stats()
+        queue.history.get("")  # which has a table of its own
 
     def tell(self) -> None:
         for queue, error in self._stopped:

@@ -201,6 +201,16 @@ def run_all(things: Iterable[T], do: Callable[[T], float | None]) -> float:
     return least
 
 
+def alone(do: Callable[[], T]) -> tuple[T | None, StoreError | None]:
+    """What ``do`` returns for a queue, and the error if that stops this queue alone. Raises all other errors."""
+    try:
+        return do(), None
+    except StoreError as error:
+        if not error.stops_one:
+            raise
+        return None, error
+
+
 def alike(things: Iterable[T], kind: Callable[[T], Hashable]) -> list[list[T]]:
     found: dict[Hashable, list[T]] = {}
     for thing in things:

@@ -17,9 +17,8 @@ from djqueue.backends.entries import log_extra
 from djqueue.backends.history import bounds_of
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, run_all
+from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, alone, run_all
 from djqueue.consumer.rates import Sampler
-from djqueue.exceptions import StoreError
 from djqueue.running.reporting import tell_started
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, log_safely, plain, seconds, whole
@@ -137,12 +136,9 @@ class Reaper(Loop):
         self.move()
         left = self._due.get(id(queue), 0.0) - time.monotonic()
         if left <= 0:
-            try:
-                left = self._reap(queue, self._lease_of(queue))
-            except StoreError as error:
-                if not error.stops_one:
-                    raise
-                left = SWEEP_EVERY
+            answer, error = alone(partial(self._reap, queue, self._lease_of(queue)))
+            left = SWEEP_EVERY if answer is None else answer
+            if error is not None:
                 log_safely(logger, logging.ERROR, "%s: %s", queue.alias, error, extra={"queue": queue.alias})
             self._due[id(queue)] = time.monotonic() + left
         return left
