@@ -43,10 +43,6 @@ class MessageTooLarge(QueueError, ValueError):
     """An encoded message is longer than the limit."""
 
 
-class QueueFull(QueueError):
-    """The store refuses to take more."""
-
-
 class PartialEnqueueError(QueueError):
     """The store took some messages of a call, and not all of them.
 
@@ -91,6 +87,10 @@ class StoreUnreachable(StoreError):
     It is also what its driver raises then: a ``ConnectionError`` or ``TimeoutError`` of redis-py, a ``BotoCoreError``,
     Django's ``OperationalError``.
     """
+
+
+class QueueFull(StoreError):
+    """The store refuses to take more, as a Redis server does whose memory is full."""
 
 
 class TablesMissing(StoreError, OperationalError, ProgrammingError):

@@ -18,7 +18,7 @@ from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import LEASED
 from djqueue.backends.guards import DedupMark
 from djqueue.backends.stores import RESULTS
-from djqueue.exceptions import CommandFailed, NoResult, ResultTimeout
+from djqueue.exceptions import CommandFailed, NoResult, QueueError, ResultTimeout
 from djqueue.hints import answering
 from djqueue.messages.failures import errors_of
 from djqueue.running.attempts import attempts_of
@@ -192,14 +192,14 @@ class Result(Generic[R_co]):
         waiting = ResultWait(self, timeout, unknown)
         while (end := waiting.look()) is None:
             time.sleep(waiting.pause)
-        return _value_of(end)
+        return self._value_of(end)
 
     async def aget(self, timeout: float | timedelta | None = None, **unknown: Never) -> R_co:
         """:meth:`get` for async code."""
         waiting = ResultWait(self, timeout, unknown)
         while (end := await sync_to_async(waiting.look)()) is None:
             await asyncio.sleep(waiting.pause)
-        return _value_of(end)
+        return self._value_of(end)
 
     async def astatus(self) -> str:
         """:attr:`status` for async code."""
@@ -280,6 +280,17 @@ class Result(Generic[R_co]):
         if record is not None:
             return RUNNING if record.state == LEASED else record.state
         return "" if self._failed() is None else FAILED
+
+    def _value_of(self, end: Mapping[str, Any]) -> Any:
+        """What the command returned. Raises CommandFailed or NoResult, with a note that names the message."""
+        if end["status"] == DONE and "value" in end:
+            return end["value"]
+        error: QueueError = NoResult(end.get("reason", "it was not kept"))
+        if end["status"] != DONE:
+            error = CommandFailed(end.get("reason", ""), end["status"], end.get("errors"))
+        of = f" of {self.command}" if self.command else ""
+        error.add_note(f"Message {self.id}{of} in queue {self.queue_name!r}.")
+        raise error
 
     def _refuse_to_wait_for_ever(self) -> None:
         if not self.kept:
@@ -376,11 +387,3 @@ class ResultWait:
         elif now - self._seen > GONE_AFTER:
             raise NoResult(f"message {id} is neither in its queue nor among the errors, and left no result.")
         self.pause = min(LAST_LOOK, 1.5 * self.pause, left)
-
-
-def _value_of(kept: Mapping[str, Any]) -> Any:
-    if kept["status"] != DONE:
-        raise CommandFailed(kept.get("reason", ""), kept["status"], kept.get("errors"))
-    if "value" not in kept:
-        raise NoResult(kept.get("reason", "it was not kept"))
-    return kept["value"]

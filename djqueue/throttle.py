@@ -68,7 +68,9 @@ class ThrottledQueue(BaseQueue):
         if not isinstance(queue, BaseQueue):
             raise TypeError(f"A ThrottledQueue goes around a queue, not around {queue!r}.")
         if queue.store is None or "facts" not in queue.features:
-            raise InvalidQueueError(f"The queue {queue.name!r} has no store, which a throttled queue needs to count.")
+            raise InvalidQueueError(
+                f"The queue {queue.name!r} has no store, which a throttled queue needs to count: give it a STORE."
+            )
         self.queue = queue
         self.window_name, self.mod_name = _name(window_name, "window_name"), _name(mod_name, "mod_name")
         span = Window(limit, seconds(window, "window", least=0.001), moderate, elastic, elastic_buffer)

@@ -120,7 +120,7 @@ def build(config: conf.QueueConfig) -> BaseQueue:
     if "ON_COMMIT" in config.options:
         queue.on_commit = config.options["ON_COMMIT"]
     if config.store is False:
-        queue.store, queue.features = NoStore(), queue.features - {"facts"}
+        queue.store, queue.features = NoStore(config.alias), queue.features - {"facts"}
     elif config.store is not None or queue.store is None:
         queue.store = _store(config)
     if config.throttle is None:

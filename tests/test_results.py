@@ -228,6 +228,7 @@ class TestStatus:
         with pytest.raises(CommandFailed, match=f"{status}: because") as failed:
             handle.get()
         assert (failed.value.status, failed.value.reason) == (status, "because")
+        assert failed.value.__notes__ == [f"Message {handle.id} of {say.name} in queue {queue.alias!r}."]
 
     def test_expired(self, queue):
         handle = echo.using(ttl=0.02).enqueue(1)

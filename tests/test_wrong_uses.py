@@ -24,7 +24,15 @@ from djqueue.backends.database import session
 from djqueue.consumer import STORE_UNREACHABLE, Consumer
 from djqueue.decorators import queue_command
 from djqueue.discovery import autodiscover
-from djqueue.exceptions import BadSignature, InvalidQueueError, StoreError, StoreUnreachable, TablesMissing
+from djqueue.exceptions import (
+    BadSignature,
+    InvalidQueueError,
+    NotSupported,
+    QueueFull,
+    StoreError,
+    StoreUnreachable,
+    TablesMissing,
+)
 from djqueue.registry import registry
 from djqueue.running import executor, reporting
 from djqueue.utils import RareReports
@@ -84,6 +92,30 @@ def test_a_redis_without_the_database(backend, settings):
     error = refused(InvalidQueueError)
     assert "/9999 is no database of that server, which has " in str(error)
     assert "Correct the number in CONNECTION, or the setting databases of the server." in str(error)
+
+
+def test_a_redis_that_is_full(settings, private_server):
+    server = private_server("redis")
+    settings.QUEUES = {"default": {"CLASS": REDIS, "CONNECTION": server.url}}
+    with redis.Redis(port=server.port) as client:
+        client.config_set("maxmemory", 1)
+        error = refused(QueueFull)
+    assert re.match("Queue 'default': Redis at .* is full .maxmemory.", str(error))
+    assert isinstance(error, StoreError) and is_short(error)
+    assert error.__notes__ == ["In a call of tests.test_wrong_uses.add."]
+
+
+def test_a_queue_that_is_not_set(settings):
+    settings.QUEUES = {"default": {"CLASS": MEMORY}}
+    with pytest.raises(InvalidQueueError, match="no queue 'post' in QUEUES") as caught:
+        add.using(queue_name="post").enqueue(1, 2)
+    assert caught.value.__notes__ == ["In a call of tests.test_wrong_uses.add."]
+
+
+def test_a_queue_without_a_store_says_which_setting_takes_it_away(settings):
+    settings.QUEUES = {"default": {"CLASS": MEMORY, "STORE": False}}
+    with pytest.raises(NotSupported, match=r"^QUEUES\['default'\]\['STORE'\] is False.* name a store"):
+        queues["default"].store.put("key", b"")
 
 
 def test_an_sqs_that_is_away(settings, monkeypatch):

@@ -77,7 +77,9 @@ class Collection:
             changes: list[Change] = [*zip(keys, (was, part, version), after, strict=True)]
             if self._store.swap_many(changes, FOR_EVER):
                 return True
-        raise QueueError(f"The {self._name} could not be changed: other processes changed them {TRIES} times.")
+        raise QueueError(
+            f"The {self._name} could not be changed: other processes changed them {TRIES} times: try again."
+        )
 
     # In the order of these keys a database locks them. The version is first: then two transactions do not deadlock.
 

@@ -172,13 +172,18 @@ class BaseStore:
 
 
 class NoStore(BaseStore):
-    """The store of a queue that is to have none (``QUEUES[…]["STORE"] = False``): nothing is kept, nothing found."""
+    """The store of a queue without facts (``QUEUES[alias]["STORE"] = False``): nothing is kept, nothing found."""
+
+    def __init__(self, alias: str = "…"):
+        self.alias = alias
 
     def get(self, key: str) -> bytes | None:
         return None
 
     def put(self, key: str, value: bytes, ttl: float | None = None) -> NoReturn:
-        raise NotSupported('This queue has no store, by QUEUES[…]["STORE"] = False: it keeps no facts.')
+        raise NotSupported(
+            f"QUEUES[{self.alias!r}]['STORE'] is False, so this queue keeps no facts: name a store there."
+        )
 
     def swap(self, key: str, was: bytes | None, value: bytes, ttl: float) -> bool:
         return self.put(key, value, ttl)

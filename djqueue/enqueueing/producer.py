@@ -193,7 +193,7 @@ def send(command: Enqueueable, calls: Sequence[tuple[Arguments, Policy]]) -> lis
             when_committed(queue.on_commit, _put_or_report, queue, pending)
         else:
             _put(queue, pending)
-    except (EncodeError, MessageTooLarge, StoreError) as error:
+    except QueueError as error:
         error.add_note(f"In a call of {command.name}.")
         raise
     except SynchronousOnlyOperation as error:
