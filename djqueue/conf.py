@@ -227,7 +227,7 @@ class Version:
 def version(names: Collection[str], known: Version | None = None) -> Version:
     """The version that is known if none of these settings of djqueue or Django has changed since; else a new one.
 
-    Whoever keeps what was made of settings asks before they are read: then no change is missed, though the first
+    Code that keeps what was made of settings asks before they are read: then no change is missed, though the first
     reading of a setting counts as one. Django sends no signal of an assignment.
     """
     holder = _READ["_wrapped"]

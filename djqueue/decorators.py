@@ -81,7 +81,7 @@ def periodic_command(
 ) -> Callable[[Callable[P, R]], PeriodicCommand[P, R]]:
     """Enqueue a function on a schedule. A call of it runs it here, at once.
 
-    ``validate_datetime`` is a :func:`crontab`, or any callable that is given the local time of a minute and tells
+    ``validate_datetime`` is a :func:`crontab`, or any callable that is given the local time of a minute and says
     whether the function is due then. Instead of it ``every`` is a duration in seconds, of a second at least, or a
     timedelta: the function is due whenever the seconds since 1970-01-01 UTC are a multiple of it, so that all
     consumers agree. Ticks at which no consumer ran: ``missed="latest"`` runs the newest of them, ``"all"`` each,

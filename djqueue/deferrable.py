@@ -137,7 +137,7 @@ class Deferrable:
         clear_metadata_producer_consumers(self.queue_name)
 
     def register_event_consumer(self, consumer: object) -> None:
-        """Tell an object what happens to the messages of this queue."""
+        """Notify an object of what happens to the messages of this queue."""
         register_event_consumer(consumer, self.queue_name)
 
     def clear_event_consumers(self) -> None:

@@ -45,7 +45,7 @@ def age(moment: float, now: float) -> float:
 
 
 def problems(report: Report, path: str = "", now: float | None = None) -> list[str]:
-    """What does not move, in words; empty if the consumer is alive. ``path`` is where its processes write beside."""
+    """What does not move, in words; empty if the consumer is alive. Its processes write next to the file ``path``."""
     now = time.monotonic() if now is None else now
     if (silent := age(report["moved"], now)) > report["limit"]:
         when = f"{duration(silent)} ago" if silent < inf else "before the machine was started"
@@ -194,17 +194,17 @@ def look(path: str, ready: bool = False) -> tuple[Report, list[str]]:
 
 def _show(given: argparse.Namespace, report: Report, found: list[str], now: float) -> None:
     try:
-        print(_told(given, report, found, now), flush=True)
+        print(_shown(given, report, found, now), flush=True)
     except BrokenPipeError:  # as head has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _told(given: argparse.Namespace, report: Report, found: list[str], now: float) -> str:
+def _shown(given: argparse.Namespace, report: Report, found: list[str], now: float) -> str:
     word = "ready" if given.ready else "alive"
     if given.json:
         return json.dumps({word: not found, "problems": found, **_aged(report, given.file, now)})
-    told = f": {report['name']}, {summary(report)}" if report else ""
-    verdict = [f"{'not ' if found else ''}{word}{told}", *(f"  {problem}" for problem in found)]
+    details = f": {report['name']}, {summary(report)}" if report else ""
+    verdict = [f"{'not ' if found else ''}{word}{details}", *(f"  {problem}" for problem in found)]
     return "\n".join([*verdict, *(lines(report, given.file, now) if report else ())])
 
 

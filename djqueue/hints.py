@@ -18,7 +18,7 @@ _NO_SIGNATURE = "there is no signature of a call: .using(...) is a copy of the c
 _MANY = "use .enqueue_many([(1,), (2,)])"
 _NO_APP = "there is no such object: the settings describe QUEUES, and @queue_command is imported from djqueue"
 _BACKOFF = "djqueue calls it backoff=Backoff(first=seconds, factor=2, cap=seconds, jitter=0.25)"
-_SIGNALS = "djqueue.signals tell what became of a message"
+_SIGNALS = "djqueue.signals say what became of a message"
 
 _ANSWERS: Mapping[str, Mapping[str, str]] = {
     "command": {
@@ -304,7 +304,7 @@ _ANSWERS: Mapping[str, Mapping[str, str]] = {
         "VISIBILITY_TIMEOUT": "LEASE",
     },
     "throttle as a setting": {
-        "QUEUE_THROTTLE THROTTLE": "did you mean the key QUEUES[alias]['THROTTLE'], which stands beside OPTIONS?",
+        "QUEUE_THROTTLE THROTTLE": "did you mean the key QUEUES[alias]['THROTTLE'], which is next to OPTIONS?",
     },
 }
 """Each place: names in other packages, and the answer to all of them; it may show the name and the value given."""

@@ -65,7 +65,7 @@ class BackgroundStreamHandler(logging.StreamHandler):
         self._writer: threading.Thread | None = None
         self._is_direct = is_direct
         self._is_asleep = True
-        """Whether the thread must be told of what waits, or there is none."""
+        """Whether the thread must be notified of what waits, or there is none."""
 
     def takes_done(self, level: int) -> bool:
         """Whether :meth:`put` makes the same line of a :data:`Done` as a record of this level would."""
@@ -124,7 +124,7 @@ class BackgroundStreamHandler(logging.StreamHandler):
     # ---- the thread
 
     def _call(self) -> None:
-        """Tell the thread that something waits. Write it here if there is none, or too much for it."""
+        """Notify the thread that something waits. Write it here if there is none, or too much for it."""
         if self._is_direct or len(self._waiting) >= MOST:
             self._drain()
             return

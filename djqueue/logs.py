@@ -62,8 +62,8 @@ _process = ProcessLabel()
 def name_process(number: int | None, consumer: str = "") -> None:
     """Have all formatters show the number of this process from now on, and JSON the name of its consumer."""
     global _process
-    told = {name: value for name, value in (("process", number), ("consumer", consumer)) if value not in (None, "")}
-    json_text = "".join(f', "{name}": {json.dumps(value)}' for name, value in told.items())
+    who = {name: value for name, value in (("process", number), ("consumer", consumer)) if value not in (None, "")}
+    json_text = "".join(f', "{name}": {json.dumps(value)}' for name, value in who.items())
     _process = ProcessLabel(number, consumer, "" if number is None else f"[{number}] ", json_text)
 
 
@@ -122,7 +122,7 @@ class JsonFormatter(DoneFormatter):
         self._clock = PerSecond(_clock_and_zone)
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -130,14 +130,14 @@ class JsonFormatter(DoneFormatter):
             "worker": record.threadName,
         }
         if _process.number is not None:
-            told["process"] = _process.number
+            fields["process"] = _process.number
         if _process.consumer:
-            told["consumer"] = _process.consumer
+            fields["consumer"] = _process.consumer
         about = about_run(record) | vars(record)
-        told |= {key: value for key in KEYS if (value := about.get(key)) not in (None, "")}
+        fields |= {key: value for key in KEYS if (value := about.get(key)) not in (None, "")}
         if trace := _traceback_of(self, record):
-            told["exception"] = trace
-        return json.dumps(told, default=str)
+            fields["exception"] = trace
+        return json.dumps(fields, default=str)
 
     def done(self, about: Done) -> str:
         at, thread, queue, command, id, attempt, seconds, description, request = about

@@ -126,7 +126,7 @@ class Result(Generic[R_co]):
         __lt__ = __gt__ = __le__ = __ge__ = __int__ = __float__ = __getitem__ = __iter__ = _as_value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        refused = (self.sending,) if self.enqueued is False else ()  # what is not sent yet is not told of when it is
+        refused = (self.sending,) if self.enqueued is False else ()  # it does not learn when it is sent
         return Result, (self.id, self.command, self.queue_name, self.kept, *refused)
 
     def __repr__(self) -> str:
@@ -306,7 +306,7 @@ class Result(Generic[R_co]):
 
 
 def statuses(queue: BaseQueue, ids: Sequence[str]) -> list[str]:
-    """The :attr:`Result.status` of messages of a queue of which most have ended.
+    """The :attr:`Result.status` of messages of a queue, most of which have ended.
 
     Results are read at once, and the history before the queue: only what has failed there may wait again.
     """

@@ -134,7 +134,7 @@ class ThrottledQueue(BaseQueue):
         if limit <= ahead:
             return Claimed((), 0.0)
         claimed = self.queue.claim_within(self.rate_limit, limit - ahead, lease, owner, begin)
-        self._told.refusal = claimed.refusal
+        self._last_claim.refusal = claimed.refusal
         return claimed
 
     read = LeasedQueue.read

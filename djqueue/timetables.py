@@ -156,7 +156,7 @@ class Crontab:
         return cls(month=month, day=day, day_of_week=day_of_week, hour=hour, minute=minute, time_zone=time_zone)
 
     def __call__(self, dt: datetime) -> bool:
-        """Tell whether the minute of ``dt`` is a tick; seconds do not matter.
+        """Whether the minute of ``dt`` is a tick; seconds do not matter.
 
         For an aware ``dt`` the answer agrees with ``next``, through clock changes too. A naive one is read as local
         wall time of the schedule's zone, and only compared with the fields: it is true of a time that the clocks
@@ -423,7 +423,7 @@ class Interval:
             return None
 
     def __call__(self, dt: datetime) -> bool:
-        """Tell whether a tick is in the minute of ``dt``; a naive one is local wall time."""
+        """Whether a tick is in the minute of ``dt``; a naive one is local wall time."""
         local = dt if dt.utcoffset() is not None else timezone.make_aware(dt, timezone.get_default_timezone())
         minute = local.astimezone(UTC).replace(second=0, microsecond=0)
         tick = self.next(minute - _MICROSECOND)

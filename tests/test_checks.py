@@ -235,7 +235,7 @@ def test_e004_an_unknown_option():
     messages = found(QUEUES={"default": {"CLASS": MEMORY, "OPTIONS": {"PREFIX": "a"}}})
     only("E004", messages, hint="there are KEEP_DONE, LEASE, LIFO, ON_COMMIT, REMEMBER_DONE")
     misplaced = {"CLASS": MEMORY, "OPTIONS": {"throttle": {"limit": 5, "window": 1}}}
-    only("E004", found(QUEUES={"default": misplaced}), hint="QUEUES[alias]['THROTTLE'], which stands beside OPTIONS")
+    only("E004", found(QUEUES={"default": misplaced}), hint="QUEUES[alias]['THROTTLE'], which is next to OPTIONS")
     with without("QUEUES"):
         only("E004", found(QUEUE_OPTIONS={"LEAS": 5}), "QUEUE_OPTIONS", hint="did you mean 'LEASE'?")
 

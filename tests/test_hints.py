@@ -236,7 +236,7 @@ def test_an_error_within_a_property_is_told_as_it_is():
         (lambda: schedules.add("x", paint, minutes=5), "no argument 'minutes': give every=timedelta(minutes=5)."),
         (lambda: schedules.add("x", paint, repeats=3), "no argument 'repeats': give an rrule that ends, as in rrule="),
         (lambda: schedules.add("x", paint, next_run=3), "no argument 'next_run': give start=datetime."),
-        (lambda: schedules.add("x", paint, hook=print), "no argument 'hook': djqueue.signals tell what became of"),
+        (lambda: schedules.add("x", paint, hook=print), "no argument 'hook': djqueue.signals say what became of"),
         (lambda: schedules.add("x", paint, timeout=5), "no argument 'timeout': djqueue calls it time_limit."),
         (lambda: schedules.add("x", paint, ttl=5), "options are given with the command, as in command.using(ttl=5)."),
         (lambda: schedules.add("x", paint, picture=5), "arguments of the command go into kwargs={}"),

@@ -187,7 +187,7 @@ class LaneRecord:
     cursor: str = ""
     """Pass this as ``after`` to go on behind this record."""
     capped: int | None = None
-    """Counting what waits stopped here: at least so many wait."""
+    """Counting what waits stopped here: at least this number waits."""
 
 
 def log_extra(queue_alias: str, entry: Entry, **more: object) -> dict[str, object]:

@@ -69,7 +69,7 @@ _read: tuple[object, HistorySettings | None] = (None, None)
 def bounds() -> HistorySettings | None:
     """What QUEUE_HISTORY says, read once as it is asked for at every settlement; None if no history is kept.
 
-    A wrong value keeps none and raises nothing, as messages are to be settled all the same: a check tells of it, and
+    A wrong value keeps none and raises nothing, as messages must be settled all the same: a check warns of it, and
     the reaper.
     """
     global _read
@@ -93,10 +93,10 @@ def bounds_of(given: Mapping[str, Any] | None) -> HistorySettings | None:
     """What a value of QUEUE_HISTORY says; what it leaves out has its default. Raises TypeError or ValueError."""
     if not given:
         return None
-    told = conf.SETTINGS["QUEUE_HISTORY"].default | given
+    chosen = conf.SETTINGS["QUEUE_HISTORY"].default | given
     return HistorySettings(
-        seconds(told["age"], "QUEUE_HISTORY['age']", least=1.0),
-        whole(told["count"], "QUEUE_HISTORY['count']", least=conf.LEAST_HISTORY),
-        flag(told.get("arguments", False), "QUEUE_HISTORY['arguments']"),
-        flag(told.get("value", False), "QUEUE_HISTORY['value']"),
+        seconds(chosen["age"], "QUEUE_HISTORY['age']", least=1.0),
+        whole(chosen["count"], "QUEUE_HISTORY['count']", least=conf.LEAST_HISTORY),
+        flag(chosen.get("arguments", False), "QUEUE_HISTORY['arguments']"),
+        flag(chosen.get("value", False), "QUEUE_HISTORY['value']"),
     )

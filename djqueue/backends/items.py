@@ -171,7 +171,7 @@ class ItemVerbs(ConsumerVerbs, OperatorVerbs):
             claimed = self._begin_lost(self._cut(self._claim_or_take_over(limit, lease, owner), limit))
             left = deadline - time.monotonic()
             if claimed or left <= 0:
-                self._told.refusal = claimed.refusal
+                self._last_claim.refusal = claimed.refusal
                 return claimed
             if claimed.reason:
                 self.wait_for_work(NOTICE, due=min(left, claimed.retry_after))
@@ -220,7 +220,7 @@ class ItemVerbs(ConsumerVerbs, OperatorVerbs):
     @property
     def refusal(self) -> Refusal | None:
         """Why the latest ``pop``, ``take`` or ``reserve`` of this thread had nothing; None if it had something."""
-        return self._told.refusal
+        return self._last_claim.refusal
 
     def _item_of(self, held: Lease) -> object:
         accept, max_size = conf.get("QUEUE_ACCEPT"), conf.get("QUEUE_MAX_MESSAGE_SIZE")

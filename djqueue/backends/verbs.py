@@ -52,7 +52,7 @@ FEATURES = frozenset(
 """What backends can do; docs/reference/backends.rst explains each."""
 
 
-class _Told(threading.local):
+class _LastClaim(threading.local):
     """The last refusal, of the calling thread."""
 
     refusal: Refusal | None = None
@@ -76,7 +76,7 @@ class FourVerbs:
     poll: float = 0.1
     """Seconds between two looks of :meth:`reserve` at an empty queue."""
     bytes_at_once: float = inf
-    """Bytes of entries that are put in one step; more of them take several, of which a later one may fail."""
+    """Bytes of entries that are put in one step; more of them take several steps, and a later one may fail."""
     alias: str = "default"
     """Its key in QUEUES; given by the composition root."""
     database: str | None = None
@@ -89,7 +89,7 @@ class FourVerbs:
     _lease: float | None = None
     _given: Mapping[str, object] = {}
     """The options that it was made with; its failed queue has the same."""
-    _told: _Told
+    _last_claim: _LastClaim
     _reap_at: float
     _may_expire: float
     _empty_until: float
@@ -100,7 +100,7 @@ class FourVerbs:
         # Not in __init__, which a third party need not call, nor pass its own options to.
         queue = super().__new__(cls)
         queue._given = {name: value for name, value in options.items() if name not in ("name", "connection")}
-        queue._told, queue._reap_at, queue._may_expire, queue._empty_until = _Told(), -inf, -inf, -inf
+        queue._last_claim, queue._reap_at, queue._may_expire, queue._empty_until = _LastClaim(), -inf, -inf, -inf
         return queue
 
     def __init__(self, name: str, connection: object = None, **options):
@@ -185,7 +185,7 @@ class FourVerbs:
     def _sibling(self, backend: type[FourVerbs], name: str, **options: object) -> Self:
         """A queue of another name, made by the ``__init__`` of ``backend``: a subclass's ``__init__`` may differ."""
         other = copy(self)
-        other._told, other._reap_at, other._may_expire, other._empty_until = _Told(), -inf, -inf, -inf
+        other._last_claim, other._reap_at, other._may_expire, other._empty_until = _LastClaim(), -inf, -inf, -inf
         for attribute in [one for one in vars(other) if isinstance(getattr(type(other), one, None), cached_property)]:
             delattr(other, attribute)
         backend.__init__(other, name, self.connection, **options)
@@ -443,7 +443,7 @@ class ConsumerVerbs(FourVerbs):
         """Make up to ``limit`` expired leases claimable again; attempts that had begun are counted as lost.
 
         Others are not counted. Later than ``by`` (epoch seconds, by the store's clock) nothing is done: a store that
-        was away may run the call late, before consumers could extend their leases again.
+        was unreachable may run the call late, before consumers could extend their leases again.
         """
         return Reaped()
 
@@ -456,7 +456,7 @@ class ConsumerVerbs(FourVerbs):
         return 0
 
     def vacuum(self) -> float:
-        """Free what completed messages have left in the store, if it is much; seconds until it is to be called again.
+        """Free what completed messages have left in the store, if it is much; seconds until it shall be called again.
 
         Only for a store that becomes slower by it, and does not free it soon enough by itself. All others say: never.
         """
@@ -506,17 +506,17 @@ class OperatorVerbs(FourVerbs):
     def remove(self, ids: Iterable[str], facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> int:
         """Delete entries that wait (never leased ones); how many.
 
-        ``facts`` and ``history``, if given, are for the ids as those of :meth:`complete` are for leases: what tells of
-        the end of each that did wait. One atomic step for each id where the backend can.
+        ``facts`` and ``history``, if given, are for the ids as those of :meth:`complete` are for leases: the
+        records of the end of each that did wait. One atomic step for each id where the backend can.
         """
         raise self._cannot("remove")
 
     def _with_ends(
         self, gone: Collection[str], ids: Iterable[str], facts: Sequence[Fact | None], history: Sequence[bytes] = ()
     ) -> int:
-        """Keep, in a step of its own, what tells of the end of those ids that are gone; how many are."""
-        told = dict(zip(ids, facts, strict=True)) if facts else {}
-        if kept := [fact for id, fact in told.items() if fact is not None and id in gone]:
+        """Keep, in a step of its own, the records of the end of those ids that are gone; how many are."""
+        by_id = dict(zip(ids, facts, strict=True)) if facts else {}
+        if kept := [fact for id, fact in by_id.items() if fact is not None and id in gone]:
             self.store.put_many(kept)
         records = dict(zip(ids, history, strict=True)) if history else {}
         if ended := [id for id, record in records.items() if record and id in gone]:

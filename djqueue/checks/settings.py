@@ -237,10 +237,10 @@ def check_throttles(app_configs=None, **kwargs) -> Iterator[CheckMessage]:
             if _place(config, queue) != _place(other, before):
                 yield say("E018", **named)
             elif kind == "window_name" and before.rate_limit != queue.rate_limit:
-                yield say("E017", **named, ours=_told(queue), theirs=_told(before))
+                yield say("E017", **named, ours=_shown(queue), theirs=_shown(before))
 
 
-def _told(queue: ThrottledQueue) -> str:
+def _shown(queue: ThrottledQueue) -> str:
     spacing = f", spaced as {queue.mod_name!r}" if queue.mod_name else ""
     return f"{queue.rate_limit.window}{spacing}"
 

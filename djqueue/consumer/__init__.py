@@ -198,7 +198,7 @@ class Consumer:
         until = time.monotonic() + FIRST_ANSWER
         for question in questions:
             question.join(max(0.0, until - time.monotonic()))
-            question.tell()
+            question.report()
         return not any(question.error for question in questions)
 
     def _watch(self, supervisor: Supervisor) -> bool:
@@ -207,7 +207,7 @@ class Consumer:
         Signal handlers run in this thread.
         """
         self._move(SILENCE)
-        while not self._told_to_stop(0.02 if supervisor.may_end else LOOK) and not supervisor.ended():
+        while not self._asked_to_stop(0.02 if supervisor.may_end else LOOK) and not supervisor.ended():
             self._move(SILENCE)
             supervisor.duties.follow()
             self.reporter.look(health.SERVING, supervisor.details)
@@ -219,13 +219,13 @@ class Consumer:
                 say(logging.CRITICAL, "%s: a new process is needed", "; ".join(troubles))
                 return True
         if self.options.drain and not supervisor.run_limit.spent and supervisor.ended():
-            self._tell_what_stays()
+            self._log_what_stays()
         return False
 
     def _move(self, limit: float) -> None:
         self.moved = time.monotonic(), limit
 
-    def _tell_what_stays(self) -> None:
+    def _log_what_stays(self) -> None:
         """Log, after a drain, how many due messages still wait."""
         for queue in self.queues:
             with suppress(Exception):
@@ -234,7 +234,7 @@ class Consumer:
                     text = "%s: %d are due and may not run yet: they wait for a throttle, or are paused"
                     say(logging.INFO, text, queue.alias, stats.ready, extra={"queue": queue.alias})
 
-    def _told_to_stop(self, timeout: float) -> bool:
+    def _asked_to_stop(self, timeout: float) -> bool:
         try:
             word = self._words.get(timeout=timeout)
         except Empty:
@@ -255,7 +255,7 @@ class Consumer:
     def _wait_while(self, is_so: Callable[[], bool], until: float, supervisor: Supervisor) -> None:
         """Wait while it is so, at most until then; a second stop ends the wait."""
         while is_so() and self._stops < 2 and (left := until - time.monotonic()) > 0:
-            self._told_to_stop(min(left, 0.02))
+            self._asked_to_stop(min(left, 0.02))
             self._move(HANGS)
             self.reporter.look(health.STOPPING, supervisor.details)
             supervisor.tick_for_dead_threads()
@@ -326,7 +326,7 @@ class _Question(threading.Thread):
         queue.stats()
         queue.history.get("")  # which has a table of its own
 
-    def tell(self) -> None:
+    def report(self) -> None:
         for queue, error in self._stopped:
             text = "Queue %r stands still, and is served once this is corrected: %s"
             say(logging.CRITICAL, text, queue.alias, error, extra={"queue": queue.alias})

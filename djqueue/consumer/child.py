@@ -45,16 +45,16 @@ class FrameWriter(logging.handlers.QueueHandler):
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """The record as it can travel: its text is made, and its traceback is a text next to it."""
-        told = copy.copy(record)
+        output = copy.copy(record)
         if record.exc_info and not record.exc_text:
-            told.exc_text = logging.Formatter().formatException(record.exc_info)
-        told.msg, told.args, told.exc_info, told.seen_by = record.getMessage(), None, None, self.seen_by
-        return told
+            output.exc_text = logging.Formatter().formatException(record.exc_info)
+        output.msg, output.args, output.exc_info, output.seen_by = record.getMessage(), None, None, self.seen_by
+        return output
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        self.tell(record)
+        self.send(record)
 
-    def tell(self, frame: Any) -> None:
+    def send(self, frame: Any) -> None:
         text = pickle.dumps(frame)
         with self._lock:
             self._frames.write(LENGTH.pack(len(text)) + text)
@@ -149,14 +149,14 @@ def _run(given: ChildInput, writer: FrameWriter, parent: Parent) -> None:
     queue = queues[given.alias]
     control = ChildControl(queue, given.lease)
     handle_signals([signal.SIGTERM], lambda *_: setattr(control, "stopping", True))
-    writer.tell(READY)
-    writer.tell(_output_of(execute(queue, given.lease, control=control)))
+    writer.send(READY)
+    writer.send(_output_of(execute(queue, given.lease, control=control)))
 
 
 def _await_permission(writer: FrameWriter, parent: Parent) -> float:
     """Wait until the function may be called; until when it may."""
     try:
-        writer.tell(BEGINS)
+        writer.send(BEGINS)
         word = parent.next_word()
     except BrokenPipeError:
         word = b""
@@ -171,17 +171,17 @@ def _output_of(verdict: Verdict) -> ChildOutput:
     """The verdict for the parent. A value or an exception that cannot be pickled is left out."""
     error = verdict.exception
     text = "" if error is None else "".join(traceback.format_exception(error))
-    told = ChildOutput(verdict._replace(exception=None), error, text)
-    if _travels(told):
-        return told
+    output = ChildOutput(verdict._replace(exception=None), error, text)
+    if _travels(output):
+        return output
     if error is not None:
-        told = replace(told, exception=RuntimeError(f"{kind_of(error)}: {text_of(error)}"))
-    return told if _travels(told) else replace(told, verdict=told.verdict._replace(value=None))
+        output = replace(output, exception=RuntimeError(f"{kind_of(error)}: {text_of(error)}"))
+    return output if _travels(output) else replace(output, verdict=output.verdict._replace(value=None))
 
 
-def _travels(told: ChildOutput) -> bool:
+def _travels(output: ChildOutput) -> bool:
     try:
-        pickle.loads(pickle.dumps(told))
+        pickle.loads(pickle.dumps(output))
     except Exception:
         return False
     return True

@@ -79,9 +79,9 @@ class ControlChannel(Loop):
         entry = held.lease.entry
         if entry.command in self.seen_through and entry.attempts == 1:
             return
-        self._beginning[held] = told = Event()
+        self._beginning[held] = answered = Event()
         self.wake()
-        if not told.wait(BEGINNING) or not held.lease.begun:
+        if not answered.wait(BEGINNING) or not held.lease.begun:
             self._beginning.pop(held, None)
             raise QueueError("the store does not say that it is still ours")
 
@@ -110,19 +110,19 @@ class ControlChannel(Loop):
         return min([pause, *(channel.left for channel in self._operators)])
 
     def _begin_all(self) -> None:
-        waiting = {held: told for held in list(self._beginning) if (told := self._beginning.pop(held, None))}
+        waiting = {held: answered for held in list(self._beginning) if (answered := self._beginning.pop(held, None))}
         try:
             run_all(alike(waiting, _queue_of), self._begin_some)
         finally:
-            for told in waiting.values():
-                told.set()
+            for answered in waiting.values():
+                answered.set()
 
     def _begin_what_lasts(self) -> None:
         """Note in the store what began without a note and still runs: from now on it is lost if this process dies."""
         run_all(alike([held for held in self._lasting() if not held.lease.begun], _queue_of), self._begin_some)
 
     def _note_attempts(self) -> None:
-        """Note who runs calls through Django's tasks: results tell it while they run, and if this process dies."""
+        """Note who runs calls through Django's tasks: results show it while they run, and if this process dies."""
         unknown = [held for held in self._lasting() if held.attempts and not held.noted and not held.lost]
         run_all(alike(unknown, _queue_of), _note_some)
 

@@ -60,7 +60,7 @@ class Coroutines(Member):
         self._finish = finish
         self._asked: float | None = None
         """When the loop was asked for an answer that it has not given yet."""
-        self._is_told = False
+        self._is_logged = False
         self.is_stuck = False
         """Whether a message blocks the loop for longer than it may: only another process can go on."""
         self.leaves_tasks = True
@@ -239,16 +239,16 @@ class Coroutines(Member):
         now, asked = clock(), self._asked  # the loop may answer meanwhile
         self._busy = self._shared.runs_now()
         if asked is None:
-            self._asked, self._is_told = now, False
+            self._asked, self._is_logged = now, False
             try:
                 self.loop.call_soon_threadsafe(self._answer)
             except RuntimeError:  # the loop is closed
                 self._asked = None
         elif now - asked > BLOCKED:
             self._blamed = self._busy
-            if not self._is_told:
-                self._is_told = True
-                self._tell_blocked(now - asked)
+            if not self._is_logged:
+                self._is_logged = True
+                self._log_blocked(now - asked)
             self.is_stuck = self.is_stuck or now - asked > self._patience()
         self._check_timers()
 
@@ -266,7 +266,7 @@ class Coroutines(Member):
                 logger, logging.CRITICAL, "The event loop of async commands has lost its timers; it cannot go on"
             )
 
-    def _tell_blocked(self, since: float) -> None:
+    def _log_blocked(self, since: float) -> None:
         task = asyncio.current_task(self.loop)
         text = "%s blocks the event loop for %.1f s, and with it all async commands. It is here:\n%s"
         name = "Something" if task is None else task.get_name()

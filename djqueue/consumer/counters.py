@@ -1,6 +1,6 @@
 """What a process of a consumer counts, for monitoring: attempts by outcome, how long they ran, how long they waited.
 
-With several processes each tells its supervisor, which adds them up.
+With several processes each notifies its supervisor, which adds them up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OUTCOMES = {one: one.name.lower() if one.effect.status == "released" else one.ef
 """How an attempt ended, in a word: its status, or why it was released."""
 
 USUAL = ("done", "retried", "failed")
-"""The outcomes that are shown from the start: how much a counter rises can be told only from its second value on."""
+"""The outcomes that are shown from the start: how much a counter rises is known only from its second value on."""
 FEW = 8
 """Durations that are faster counted one by one than sorted."""
 
@@ -117,12 +117,12 @@ class Totals:
     @classmethod
     def read(cls, text: str) -> Totals:
         """The inverse of :meth:`written`."""
-        told = json.loads(text)
+        written = json.loads(text)
         rows = {
             (queue, command): Counts(outcomes, Durations(ran, ran_sum), Durations(waited, waited_sum))
-            for queue, command, outcomes, ran, ran_sum, waited, waited_sum in told["counts"]
+            for queue, command, outcomes, ran, ran_sum, waited, waited_sum in written["counts"]
         }
-        return cls(rows, told["gauges"])
+        return cls(rows, written["gauges"])
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ class Counters:
         return totals
 
     def _counts_of(self, alias: str, name: str) -> Counts:
-        """Names of commands in a store are not signed, so only those are told apart that this process knows."""
+        """Names of commands in a store are not signed, so only those that this process knows are distinguished."""
         if (counts := self._recent.get((alias, name))) is None:
             known = (alias, name) in self._taken or registry.get(name) is not None
             counts = self._recent.setdefault((alias, name if known else OTHER), Counts())
@@ -210,9 +210,9 @@ class Counters:
 
 
 class SupervisedTotals:
-    """What several processes have counted, each as it told last. Safe to use from any thread.
+    """What several processes have counted, each as it reported last. Safe to use from any thread.
 
-    ``before`` is shown before any of them has told something.
+    ``before`` is shown before any of them has reported.
     """
 
     def __init__(self, before: Totals | None = None) -> None:
@@ -220,9 +220,9 @@ class SupervisedTotals:
         self._ended = before or Totals()
         self._lock = threading.Lock()
 
-    def hear(self, process: object, told: str) -> None:
+    def hear(self, process: object, text: str) -> None:
         """Take in what a process has counted since its start."""
-        totals = Totals.read(told)
+        totals = Totals.read(text)
         with self._lock:
             self._living[process] = totals
 

@@ -22,7 +22,7 @@ BEGUN_BY_HAND: dict[str, Callable[[Any], bool]] = {
     "postgresql": lambda link: link.info.transaction_status != 0,
     "sqlite": lambda link: link.in_transaction,
 }
-"""Whether there is a transaction that Django does not know of, by vendor; the driver of MySQL cannot tell."""
+"""Whether there is a transaction that Django does not know of, by vendor; the driver of MySQL does not say it."""
 
 
 class _Opened(threading.local):

@@ -200,7 +200,7 @@ class SharedLoop:
                 task.excuse(Exception)
 
     def give_up_stalled(self) -> None:
-        """End the messages of which a task never goes on: what it waits for is over, and no step of it is due."""
+        """End the messages with a task that never goes on: what it waits for is over, and no step of it is due."""
         if not isinstance(self.loop, asyncio.BaseEventLoop):
             return
         callbacks = [handle._callback for handle in [*self.loop._ready]]  # type: ignore[attr-defined]

@@ -246,7 +246,7 @@ class Fetcher(Loop):
         """What is done of those queues that are settled with a claim."""
         self._put_off = PutOff(parts.operators)
         self._unknown: list[BaseQueue] = []
-        """The queues of which it is not known what is paused."""
+        """The queues whose pauses are not known."""
         self._silence_log = SilenceLog()
         self._open = self._queues
         """The queues that are not paused, in the order in which they are asked."""
@@ -281,7 +281,7 @@ class Fetcher(Loop):
         return 0
 
     def _note_unknown(self) -> None:
-        """Note of which queues it is not known what is paused: nothing is claimed from them."""
+        """Note the queues whose pauses are not known: nothing is claimed from them."""
         unknown = self._parts.operators.unknown_of(self._queues)
         if len(unknown) < len(self._unknown):
             self.dry = None  # first: one that was not asked is asked now
@@ -328,7 +328,7 @@ class Fetcher(Loop):
             self._pace.reset()
             return
         again = min(claimed.retry_after for claimed in claims)
-        if not again and not self._idle:  # entries are there, but none is to be claimed that would wait for a worker
+        if not again and not self._idle:  # entries are there, but none shall be claimed that would wait for a worker
             self._await_room()
             return
         failing = [failure_backoff.left for failure_backoff in self._alone.values() if failure_backoff.count]
@@ -336,7 +336,7 @@ class Fetcher(Loop):
             if self.dry is None:
                 for queue in self._open:
                     signals.emit(signals.empty, queue.alias, queue_name=queue.alias)
-            self._tell_what_is_awaited(claims, again)
+            self._log_what_is_awaited(claims, again)
             self.dry = self._asked
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
         sleeps = not len(self._parts.in_flight) and self._is_one and all(queue.notifies for queue in self._open)
@@ -344,7 +344,7 @@ class Fetcher(Loop):
         self._await_completed(False)
         self._nap(min([pause, *failing]), again)
 
-    def _tell_what_is_awaited(self, claims: Sequence[Claimed], again: float) -> None:
+    def _log_what_is_awaited(self, claims: Sequence[Claimed], again: float) -> None:
         """Log until when there is nothing to claim, as far as that is known, whenever it has changed."""
         if not logger.isEnabledFor(logging.DEBUG):
             return
@@ -540,7 +540,7 @@ class Fetcher(Loop):
         return rest
 
     def _without_begun(self, held: list[Held]) -> list[Held]:
-        """The leases but for entries that already run here, or ended here unknown to the store, as it was away.
+        """The leases but for entries that already run here, or ended here unknown to the store, as it was unreachable.
 
         Such an entry goes on under its new lease; the entries behind it in its lane come later.
         """

@@ -31,7 +31,7 @@ from djqueue.utils import clock
 
 LOOK = 0.05  # seconds between two looks at whether the process lives, or is to end
 STILL = 10  # seconds: a process that has been stopped for so long is killed
-LEAVING = 5.0  # seconds for the process to end by itself once it has told its verdict
+LEAVING = 5.0  # seconds for the process to end by itself once it has sent its verdict
 LENGTH = struct.Struct("!Q")
 """Before each frame that the process sends: its length in bytes."""
 READY, BEGINS = "ready", "begins"
@@ -96,7 +96,7 @@ def environment_now() -> dict[str, str]:
 
 
 def run_isolated(environment: Mapping[str, str], held: Held, control: Control) -> Verdict | None:
-    """Run it in a process of its own if it is to be run so, and another process can reach its queue; else None."""
+    """Run it in a separate process if it must be run so, and another process can reach its queue; else None."""
     if not is_reachable(held.queue):
         return None
     try:
@@ -123,7 +123,7 @@ class Child:
 
     def __init__(self, environment: Mapping[str, str], held: Held, control: Control, policy: Policy):
         self._held, self._control, self._policy = held, control, policy
-        self._told_to_stop = False
+        self._stop_sent = False
         self._still, self._checked = 0, clock()
         """For about how many seconds it has been stopped, and when that was checked (our clock)."""
         if control.throttled:
@@ -176,22 +176,22 @@ class Child:
             self._send(pickle.dumps(asked))
             self._next()
             is_ready = True
-            told = self._next()
-            if told == BEGINS:
+            answer = self._next()
+            if answer == BEGINS:
                 note_attempts(held.queue, held.lease.entry, self._policy, self._control)
                 self._control.begin(self._policy)
                 if self._control.throttled:
                     self._keep_slot()
                 self._began = time.time()
                 self._send(PERMISSION.pack(self._control.begins_by))
-                told = self._next()
-            if told.exception is not None:
-                told.exception.__cause__ = RemoteTraceback(told.traceback)
-            return told.verdict._replace(exception=told.exception)
+                answer = self._next()
+            if answer.exception is not None:
+                answer.exception.__cause__ = RemoteTraceback(answer.traceback)
+            return answer.verdict._replace(exception=answer.exception)
         except ChildDied as death:
             verdict = self._verdict_on_death(str(death), is_ready)
             if self._began is not None and instruments.registered:
-                self._tell_lost(self._began, str(death), verdict)
+                self._log_lost(self._began, str(death), verdict)
             return verdict
 
     def _verdict_on_death(self, how: str, is_ready: bool) -> Verdict:
@@ -203,7 +203,7 @@ class Child:
         verdict = self._policy.judge_loss(held.lease.entry, how)
         return reported(held, verdict._replace(keep=self._policy.keeps_result, attempts=held.attempts))
 
-    def _tell_lost(self, began: float, how: str, verdict: Verdict) -> None:
+    def _log_lost(self, began: float, how: str, verdict: Verdict) -> None:
         queue, entry = self._held.queue, self._held.lease.entry
         with suppress(InvalidMessage):  # it was valid when it began: the settings may have changed
             envelope = open_entry(queue, entry)
@@ -225,7 +225,7 @@ class Child:
             except ChildDied:
                 raise
             except Exception as error:
-                raise ChildDied(f"what it told could not be read: {error}") from error
+                raise ChildDied(f"what it sent could not be read: {error}") from error
             if not isinstance(frame, logging.LogRecord):
                 return frame
             target = logging.getLogger(frame.name)
@@ -246,11 +246,11 @@ class Child:
         return found
 
     def _look_after_it(self) -> None:
-        """Tell the process of a stop; kill it once there is another verdict on its message."""
+        """Notify the process of a stop; kill it once there is another verdict on its message."""
         if self._control.given_up:
             self._process.kill()
-        elif self._control.stopping and not self._told_to_stop:
-            self._told_to_stop = True
+        elif self._control.stopping and not self._stop_sent:
+            self._stop_sent = True
             self._process.send_signal(signal.SIGTERM)
         if self._began is None and self._control.late:
             self._keep_slot()

@@ -49,7 +49,7 @@ def is_for_want(error: BaseException) -> bool:
 
 
 def at_limits() -> bool:
-    """Whether the process cannot open one file more, or take some memory: drivers tell that in words of their own."""
+    """Whether the process cannot open one file more, or take some memory: each driver says that in its own words."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
         bytearray(ROOM)

@@ -113,7 +113,7 @@ def _number_of(fd: Any) -> int:
 
 
 def _file_of(number: int) -> tuple[int, int] | None:
-    """What tells one open file or socket from another; None if it is closed."""
+    """What distinguishes one open file or socket from another; None if it is closed."""
     try:
         status = os.fstat(number)
     except OSError:

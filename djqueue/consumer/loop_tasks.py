@@ -106,7 +106,7 @@ class LoopTask(asyncio.Task[Any]):
         super().add_done_callback(fn, context=context)
 
     def remove_done_callback(self, fn: Any, /) -> int:
-        """A message takes away those alone that it has added, and code that serves no message none of a message."""
+        """A message removes only those that it has added; code that serves no message removes none of a message."""
         by = answerable()
         if by or self.belongs_to() is not None:
             added: list[tuple[Any, Context]] = getattr(self, "_callbacks", None) or []
@@ -200,13 +200,13 @@ class MessageTask(LoopTask):
         self._repeat_if_broken()
 
     def _repeat_if_broken(self) -> None:
-        """Have it come again if all its tasks are to be cancelled: it may wait for one of them for ever."""
+        """Have it called again if all its tasks shall be cancelled: it may wait for one of them for ever."""
         if self._lost_tasks and self._is_targeted and not self._is_interrupted and self.may_repeat:
             self._is_interrupted = True  # it may wait for a task whose cancellation leads here again
             self.shared.loop.call_soon_threadsafe(self.interrupt, context=Context())
 
     def punish(self) -> None:
-        """Cancel it, and have all messages come again of which it cancelled a task."""
+        """Cancel it, and have each message come again that lost a task by this."""
         super().cancel()
         self._give_up_after_grace()
         for task in self.shared.tasks():

@@ -19,7 +19,7 @@ from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.in_flight import Held, InFlight
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, alone, run_all
 from djqueue.consumer.rates import Sampler
-from djqueue.running.reporting import tell_started
+from djqueue.running.reporting import log_started
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, log_safely, plain, seconds, whole
 
@@ -41,7 +41,7 @@ class Heartbeat(Loop):
     """Extends every lease after a quarter of its time, in one round trip per queue and length.
 
     A lease whose worker died, or that was lost on its way to a worker, is not extended: nothing here will settle it.
-    A lease that is to be shorter than it was claimed for is shortened at once. The queues are of one store: a store
+    A lease that shall be shorter than it was claimed for is shortened at once. The queues are of one store: a store
     that does not answer delays no other.
     """
 
@@ -96,8 +96,8 @@ class Reaper(Loop):
     knows of may expire, and after a quarter of the queue's lease at the latest: a lease that another process took
     meanwhile has not expired then, unless it is shorter.
 
-    If a look is late by half a lease, the store was away, or this process was: then holders may have been unable to
-    extend or settle their leases, so it waits one pause for them first, up to three times.
+    If a check is late by half a lease, the store was unreachable, or this process stood still: holders may have been
+    unable to extend or settle their leases, so it waits one pause for them first, up to three times.
     """
 
     def __init__(self, queues: Sequence[BaseQueue], lease_of: Callable[[BaseQueue], float]):
@@ -110,7 +110,7 @@ class Reaper(Loop):
         """The latest moment for it by the clock of the store; how many times in a row the look was later."""
         self._pruned, self._swept = 0.0, time.monotonic()
         self._vacuum_at: dict[int, float] = {}
-        """When each queue is to be vacuumed next (monotonic)."""
+        """When each queue is vacuumed next (monotonic)."""
         self._ahead: dict[int, float] = {}
         """By how much the clock of a queue's store is ahead of ours, if it has one."""
         self._sampler = Sampler()
@@ -148,7 +148,7 @@ class Reaper(Loop):
         reaped, patience = queue.reap(REAP_BATCH, by), max(PATIENCE, lease / 2)
         if is_late := reaped.now > by:
             left = min(LONGEST_PAUSE, reaped.now - by + patience) + SPEAKING
-            text = "%s: the store or this process was away for a while; leases that ran out are given back in %.1f s"
+            text = "%s: the store or this process stood still; leases that ran out are given back in %.1f s"
             log_safely(logger, logging.INFO, text, queue.alias, left, extra={"queue": queue.alias})
         else:
             longest = lease / 4 * random.uniform(0.8, 1.0)  # jitter: not all consumers at once
@@ -238,11 +238,11 @@ class TimeLimits(Loop):
         now, running = clock(), self._in_flight.running()
         late = [held for held in running if held.ends is not None and held.ends <= now]
         run_all(late, self._give_up)
-        _tell_what_lasts(running, now)
+        _log_what_lasts(running, now)
         return LOOK
 
 
-def _tell_what_lasts(running: Sequence[Held], now: float) -> None:
+def _log_what_lasts(running: Sequence[Held], now: float) -> None:
     """Log that what has run for a second has started: of what is over before, its end says enough."""
     lasting = [held for held in running if held.began is not None and not held.announced and now - held.began > LASTS]
     for together in alike(lasting, attrgetter("worker", "began")):
@@ -252,7 +252,7 @@ def _tell_what_lasts(running: Sequence[Held], now: float) -> None:
             about["description"] = first.description
         for held in together:
             held.announced = True
-        tell_started(logging.INFO, first.queue.alias, entries, now - (first.began or now), **about)
+        log_started(logging.INFO, first.queue.alias, entries, now - (first.began or now), **about)
 
 
 def _name_of(worker: Thread | None) -> str:

@@ -11,11 +11,11 @@ MIB = 1 << 20
 
 
 def memory_of(pid: int | None = None) -> float:
-    """The resident memory of a process in MiB, of this one by default; 0 if that cannot be told."""
+    """The resident memory of a process in MiB, of this one by default; 0 if that is not known."""
     pid = pid or os.getpid()
     with suppress(OSError, ValueError, IndexError):
         if Path("/proc/self/statm").exists():
             return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / MIB
-        told = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True)
-        return int(told.stdout) / 1024
+        answer = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True)
+        return int(answer.stdout) / 1024
     return 0.0

@@ -23,14 +23,14 @@ from djqueue.utils import clock, plain
 
 LONG = 10.0  # seconds from which on a report says where a run, or a step of a thread, is; sooner of a run that is stuck
 MOST_RUNS = 50
-"""Runs that are told of at most, the longest first."""
+"""How many runs are shown at most, the longest first."""
 MOST_PLACES = 20
-"""Runs whose place in the code is told at most: it is looked up again for each report."""
+"""How many runs are shown with their place in the code, which is read again for each report."""
 MOST_FRAMES = 8
 
 
 class ThreadObserver:
-    """Looks at the threads of a consumer from outside, so that they need not tell at each message what they do."""
+    """Looks at the threads of a consumer from outside, so that they need not report at each message what they do."""
 
     def __init__(self, stuck_after: float | None = None):
         self._stuck_after = stuck_after

@@ -1,4 +1,4 @@
-"""What a consumer tells operators, its heartbeats, and what it hears from them: pauses and orders."""
+"""What a consumer reports to operators, its heartbeats, and what it hears from them: pauses and orders."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COMMANDS_EVERY = 43_200.0  # seconds after which the commands are written again,
 
 
 class OperatedConsumer(Protocol):
-    """The part of a consumer that a heartbeat tells of, and that an order changes."""
+    """The part of a consumer that a heartbeat reports, and that an order changes."""
 
     name: str
     options: Options
@@ -89,7 +89,7 @@ class OperatorChannel:
         """When this consumer began; by how much the clock of the store is ahead of ours, and when it was asked."""
         self._looked = self._beat = self._listed_at = -inf
         self._written = self._listed = self._digest = ""
-        """The state that the last heartbeat told; the digest of the commands that the store has, and of those known."""
+        """The state that the last heartbeat had; the digest of the commands that the store has, and of those known."""
         self._known: dict[str, str] = {}
 
     @property
@@ -167,7 +167,7 @@ class OperatorChannel:
             self._state.quiet = order.order == consumers.QUIET
             self._changed()
 
-    # ---- what it tells
+    # ---- what it reports
 
     def _write(self, now: float) -> None:
         if now - self._asked >= CLOCK_EVERY:
@@ -259,7 +259,7 @@ class OperatorChannels:
         return all(channel.is_known for channel in self.channels)
 
     def unknown_of(self, queues: Iterable[BaseQueue]) -> list[BaseQueue]:
-        """The queues of which it is not known what is paused: their store of facts has not answered since the start."""
+        """The queues whose pauses are not known: their store of facts has not answered since the start."""
         self._are_known = self._are_known or self.are_known()
         return [] if self._are_known else [queue for queue in queues if not self._knows(queue)]
 

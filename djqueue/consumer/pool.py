@@ -457,7 +457,7 @@ class Pool:
                 else:
                     units.append(unit)
         for _ in range(words):
-            self._inbox.put(None)  # a None tells a worker to stop: these must stay in the inbox
+            self._inbox.put(None)  # a None stops a worker: these must stay in the inbox
         with self._lock:
             self._handed -= len(units)
         return units

@@ -65,7 +65,7 @@ HANGS = "its main thread hangs, or a command holds the GIL"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """When a process is replaced by a new one: from so many messages, MiB of memory or seconds on; None for never."""
+    """When a process is replaced: after this number of messages, MiB of memory or seconds; None for never."""
 
     max_messages: int | None = None
     max_memory: int | None = None
@@ -123,7 +123,7 @@ def cpu_limit(proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs
 
 def readable(sources: Iterable[Any], timeout: float) -> bool:
     """Whether one of these sockets has something to read within the time, whatever the number of its descriptor."""
-    with selectors.PollSelector() as selector:  # needs no descriptor of its own, of which there may be none left
+    with selectors.PollSelector() as selector:  # needs no descriptor: there may be none left
         for source in sources:
             selector.register(source, selectors.EVENT_READ)
         return bool(selector.select(timeout))
@@ -138,7 +138,7 @@ class Process:
     def __init__(self, number: int, has_duties: bool, totals: SupervisedTotals | None = None):
         self.number = number
         self._totals = totals
-        """What is told of its counts, if it counts."""
+        """What is reported of its counts, if it counts."""
         self.ready = False
         """Whether it serves: it has said that it is alive."""
         self.has_duties = has_duties
@@ -199,14 +199,14 @@ class Process:
         if word == COUNTED and self._totals is not None:
             self._totals.hear(self, rest.decode())
 
-    def tell(self, word: bytes) -> None:
+    def send(self, word: bytes) -> None:
         with suppress(OSError):  # it has ended
             self._socket.send(word + b"\n")
 
     def give_duties(self, has_duties: bool) -> None:
         """Have it keep the schedule and give back leases that ran out, or leave that to another process."""
         self.has_duties = has_duties
-        self.tell(DUTIES if has_duties else NO_DUTIES)
+        self.send(DUTIES if has_duties else NO_DUTIES)
 
     def memory(self) -> float:
         """Its resident memory in MiB."""
@@ -259,7 +259,7 @@ class ProcessSlot:
         self._since = 0.0
         """When the one that serves began to."""
         self._is_quiet = False
-        """Whether the one that serves, or the last that did, is to claim nothing: its successor is told so."""
+        """Whether the one that serves, or the last that did, shall claim nothing: its successor is notified."""
         self._ends = 0
         """How many processes in a row have ended before they had served for long."""
         self._not_before = 0.0
@@ -371,7 +371,7 @@ class ProcessSlot:
         say(logging.INFO, "Process %d is ready (pid %d)", self.number, process.pid, extra={"event": "process_ready"})
         self._pass_on(process)
         if self.serving is not None:
-            self.serving.tell(RETIRE)
+            self.serving.send(RETIRE)
         self.serving, self.starting, self.retiring, self._since = process, None, self.serving, now
         self._bounds_now = self._bounds
         if self._bounds.is_too_much(process.memory()):  # so has the next one
@@ -379,10 +379,10 @@ class ProcessSlot:
             say(logging.ERROR, "Process %d is beyond max_memory before it has run anything: give more", self.number)
 
     def _pass_on(self, process: Process) -> None:
-        """Tell a process what an operator ordered the one before it."""
+        """Pass to a process what an operator ordered the one before it."""
         if process.quiet != self._is_quiet:
             process.quiet = self._is_quiet
-            process.tell(QUIET if self._is_quiet else CLAIM)
+            process.send(QUIET if self._is_quiet else CLAIM)
 
     def _put_off(self, now: float, served: float = 0.0) -> float:
         """The seconds until a process may be started again: longer for each that has ended soon."""
@@ -419,7 +419,7 @@ class ProcessSupervisor:
         self._look = look
         """Called at each tick."""
         self._reporter = reporter or Reporter("supervisor")
-        self._stops = self._told = 0
+        self._stops = self._sent = 0
         self._until = inf
         """When processes are killed that do not end."""
         self._ticked = inf
@@ -530,13 +530,13 @@ class ProcessSupervisor:
 
     def _end(self, now: float) -> None:
         """Pass each stop on, and kill in the end what does not end."""
-        while self._told < min(self._stops, len(STOPS)):
+        while self._sent < min(self._stops, len(STOPS)):
             for process in self._processes():
-                process.tell(STOPS[self._told])
+                process.send(STOPS[self._sent])
                 if not process.ready:
                     process.terminate()
-            self._told += 1
-            self._until = now + LATE + (self._grace if self._told == 1 else 0.0)
+            self._sent += 1
+            self._until = now + LATE + (self._grace if self._sent == 1 else 0.0)
         if now >= self._until:
             for process in self._processes():
                 say(logging.ERROR, "The process of pid %d does not end, and is killed", process.pid)
@@ -598,12 +598,12 @@ class SupervisorLink(Loop):
         self._telling = threading.Lock()
         self._stops = count()
         self._rest = b""
-        self._told = 0
-        self._told_quiet = False
-        self._told_alive: tuple[float, float] | None = None
+        self._reported = 0
+        self._reported_quiet = False
+        self._reported_alive: tuple[float, float] | None = None
         """Which move of the main thread the supervisor knows of."""
         self._counted = 0.0
-        """When it was last told what was counted (monotonic)."""
+        """When it was last notified of what was counted (monotonic)."""
         signals.consumer_started.connect(self._has_started, sender=consumer)
 
     def stop_consumer(self) -> None:
@@ -615,7 +615,7 @@ class SupervisorLink(Loop):
         if readable([self._socket], LOOK):
             self._listen()
         else:
-            self._tell_what_is_done()
+            self._report_what_is_done()
         return 0.0
 
     def _listen(self) -> None:
@@ -638,8 +638,8 @@ class SupervisorLink(Loop):
         elif word in (DUTIES, NO_DUTIES):
             self._consumer.has_duties = word == DUTIES
         elif word in (QUIET, CLAIM):
-            self._consumer.state.quiet = self._told_quiet = word == QUIET
-            if self._told_quiet:
+            self._consumer.state.quiet = self._reported_quiet = word == QUIET
+            if self._reported_quiet:
                 say(logging.WARNING, "It claims nothing, as an operator ordered the process before it")
         elif word in STOPS:
             self.stop_consumer()
@@ -650,27 +650,27 @@ class SupervisorLink(Loop):
         """Its main thread is about to start the others; before a drain it keeps the schedule first."""
         self._tell(b"%s %g" % (ALIVE, STARTS if self._consumer.options.drain else SILENCE))
 
-    def _tell_what_is_done(self) -> None:
-        self._tell_that_it_moves()
-        if (is_quiet := self._consumer.state.quiet) != self._told_quiet:
-            self._told_quiet = is_quiet
+    def _report_what_is_done(self) -> None:
+        self._report_that_it_moves()
+        if (is_quiet := self._consumer.state.quiet) != self._reported_quiet:
+            self._reported_quiet = is_quiet
             self._tell(QUIET if is_quiet else CLAIM)
-        if self._limited and (ran := self._consumer.ran) != self._told:
-            self._told = ran
+        if self._limited and (ran := self._consumer.ran) != self._reported:
+            self._reported = ran
             self._tell(b"%s %d" % (RAN, ran))
         if (now := time.monotonic()) >= self._counted + COUNT_EVERY:
             self._counted = now
-            self.tell_what_is_counted()
+            self.report_what_is_counted()
 
-    def _tell_that_it_moves(self) -> None:
+    def _report_that_it_moves(self) -> None:
         """Notify the supervisor if the main thread has moved since. That this thread moves proves nothing."""
-        (moved, limit), told = self._consumer.moved or (0.0, 0.0), self._told_alive or (0.0, 0.0)
-        if moved >= told[0] + ALIVE_EVERY or limit != told[1]:
-            self._told_alive = moved, limit
+        (moved, limit), last = self._consumer.moved or (0.0, 0.0), self._reported_alive or (0.0, 0.0)
+        if moved >= last[0] + ALIVE_EVERY or limit != last[1]:
+            self._reported_alive = moved, limit
             self._tell(b"%s %g" % (ALIVE, limit))
 
-    def tell_what_is_counted(self) -> None:
-        """Tell what the consumer has counted, if that is shown. From any thread."""
+    def report_what_is_counted(self) -> None:
+        """Report what the consumer has counted, if that is shown. From any thread."""
         if self._metrics:
             self._tell(b"%s %s" % (COUNTED, self._consumer.totals().written().encode()))
 

@@ -23,7 +23,7 @@ from djqueue.running.shared import change
 from djqueue.utils import UNREADABLE, json_list, json_object
 
 INDEX = "rates:slots"
-"""The key of the fact that tells which consumer has which slot."""
+"""The key of the fact that says which consumer has which slot."""
 COMMON = "common"
 """The slot of all consumers that ended before they took one."""
 MINUTE, QUARTER = LENGTHS = 60, 900
@@ -64,7 +64,7 @@ class _Bucket(NamedTuple):
 
 
 class RateRecorder:
-    """Gathers what a consumer counts for one store, and tells which facts its next heartbeat is to write."""
+    """Gathers what a consumer counts for one store, and says which facts its next heartbeat writes."""
 
     def __init__(self, store: BaseStore, queues: Iterable[BaseQueue], name: str, counters: Counters):
         self._store, self._name, self._counters = store, name, counters
@@ -113,7 +113,7 @@ class RateRecorder:
             self.doubt()
         self._now = now
         for span in [span for span in self._buckets if span[1] + KEPT[span[0]] < self._now]:
-            del self._buckets[span]  # the store was away for long
+            del self._buckets[span]  # the store was unreachable for long
         for span in spans_of(self._now) if taken else ():
             fresh = self._buckets.setdefault(span, _Bucket({}, {})).fresh
             for (alias, command), counts in taken.items():
@@ -232,9 +232,9 @@ def _sample(text: bytes | None) -> Sample | None:
     if not text:
         return None
     try:
-        told = json_object(text)
-        at, known = float(told.pop("at")), [value for value in told.values() if value is not None]
-        return Sample(at, QueueStats(**told)) if all(0 <= value < LARGEST for value in [at, *known]) else None
+        record = json_object(text)
+        at, known = float(record.pop("at")), [value for value in record.values() if value is not None]
+        return Sample(at, QueueStats(**record)) if all(0 <= value < LARGEST for value in [at, *known]) else None
     except UNREADABLE:  # not written by djqueue
         return None
 
@@ -255,11 +255,11 @@ def _with(rows: Rows, text: bytes | None) -> bytes:
 
 
 def _written(rows: Rows) -> bytes:
-    told: dict[str, dict[str, Any]] = {}
+    counted: dict[str, dict[str, Any]] = {}
     for (queue, command), one in rows.items():
         outcomes = {outcome: count for outcome, count in one.outcomes.items() if count}
-        told.setdefault(queue, {})[command] = [outcomes, _few(one.ran), _few(one.waited)]
-    return json.dumps(told, separators=(",", ":")).encode()
+        counted.setdefault(queue, {})[command] = [outcomes, _few(one.ran), _few(one.waited)]
+    return json.dumps(counted, separators=(",", ":")).encode()
 
 
 def _few(durations: Durations) -> list[float]:
@@ -289,7 +289,7 @@ def _add_read(rows: Rows, text: bytes) -> None:
         return
 
 
-def _add_few(durations: Durations, told: Sequence[Any]) -> None:
-    durations.sum += told[0]
-    for place, count in zip(told[1::2], told[2::2], strict=True):
+def _add_few(durations: Durations, numbers: Sequence[Any]) -> None:
+    durations.sum += numbers[0]
+    for place, count in zip(numbers[1::2], numbers[2::2], strict=True):
         durations.counts[place] += count

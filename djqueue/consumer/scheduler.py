@@ -256,7 +256,7 @@ class Tracker:
         self.number = next(_numbers)
         """Of those that are due at one moment, the lowest is first."""
         self.upcoming = NEVER
-        """When it is to be served again; in the past for a new one."""
+        """When it is served again; in the past for a new one."""
         self._timetable = timetable
         """Its crontab, interval, rule or function."""
         self._rule = rule

@@ -29,7 +29,7 @@ IDLE = 3600.0  # seconds
 
 
 class Completed:
-    """Messages of one queue that are done, and of which only that is to be told: a fetcher does it with its claim."""
+    """Messages of one queue that are done, with nothing else to settle: a fetcher completes them with its claim."""
 
     def __init__(self, queue: BaseQueue):
         self.queue = queue
@@ -39,7 +39,7 @@ class Completed:
         self.taken = 0.0
         """When a fetcher took some, or would have (monotonic)."""
         self.refused: list[Held] = []
-        """Those of which the store answered that they are not held by these leases any more."""
+        """Those that the leases do not hold any more, as the store answered."""
 
     def take(self) -> list[Held]:
         """Take up to a thousand of them, from any thread."""
@@ -132,20 +132,20 @@ class Settler(Loop):
         records = records_of(queue, batch, owner) if batch else []
         history = [records] if records else []  # only a backend that has the feature gets some
         try:
-            told, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead, *history)
+            applied, claimed = queue.exchange([lease for lease, _ in pairs], limit, lease, owner, ahead, *history)
         except BaseException:
             for held in batch:
                 held.in_doubt = True
             self._settle_apart(queue, batch)
             raise
-        if len(told) < len(pairs):
-            ours = {proof_of(lease) for lease in told}
+        if len(applied) < len(pairs):
+            ours = {proof_of(lease) for lease in applied}
             completed.refused += [held for lease, held in pairs if proof_of(lease) not in ours]
             pairs = [(lease, held) for lease, held in pairs if proof_of(lease) in ours]
         if pairs:
             self._in_flight.drop([held for _, held in pairs], completed.taken)  # what opened by that was claimed
         if signals.completed.receivers:
-            announce(queue, [(lease, held.verdict) for lease, held in pairs if held.verdict is not None], told)
+            announce(queue, [(lease, held.verdict) for lease, held in pairs if held.verdict is not None], applied)
         return claimed
 
     def settle_refused(self, completed: Completed) -> None:

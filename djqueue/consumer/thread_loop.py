@@ -94,7 +94,7 @@ def _new_runner(coroutine: Coroutine) -> asyncio.Runner:
 
 
 def _close_unbegun(coroutine: Coroutine) -> None:
-    """Close a coroutine that never began, and those that it was to await: Python warns of each that nobody awaited."""
+    """Close a coroutine that never began, and those that it would await: Python warns of each."""
     frame = getattr(coroutine, "cr_frame", None)
     given = [] if frame is None else [one for one in frame.f_locals.values() if isinstance(one, CoroutineType)]
     coroutine.close()
@@ -107,7 +107,7 @@ def _attributes_of(loop: asyncio.AbstractEventLoop) -> Collection[str]:
 
 
 def _put_back_methods(loop: asyncio.AbstractEventLoop, attributes: Set[str]) -> None:
-    """Take away what replaces methods of a loop that had these attributes."""
+    """Remove what replaces methods of a loop that had these attributes."""
     for name in {*_attributes_of(loop)} - attributes:
         if hasattr(type(loop), name):
             delattr(loop, name)

@@ -28,7 +28,7 @@ from djqueue.utils import takes
 class BatchFunction(Command[..., Any]):
     """A function that is called with a list of calls. A caller enqueues one call, with its arguments.
 
-    A type checker cannot tell these from the function: it takes any, and handles are ``Result[Any]``.
+    A type checker cannot derive these from the function: it takes any, and handles are ``Result[Any]``.
     """
 
     batched = True

@@ -43,7 +43,7 @@ class Rate(NamedTuple):
     """Whether the window was set while it was in use; then it holds, whatever the settings of its users."""
 
     def written(self) -> str:
-        """The rate as text: ten numbers, of which the last is the sum of the grants, "|", and the grants."""
+        """The rate as text: ten numbers (the last is the sum of the grants), "|", and the grants."""
         total = sum(number for _, number in self.grants)
         head = (*self.window.written(), self.asked, int(self.is_fixed), self.last, self.warm, total)
         return f"{' '.join(map(str, head))}|{PAIR * len(self.grants) % (*chain(*self.grants),)}"
@@ -182,7 +182,7 @@ def _grain(rate: Rate) -> int:
     return max(1, rate.window.span // FINEST) if rate.window.limit > FINEST else 1
 
 
-# ---- Its window, of which two users may have different ideas
+# ---- Its window, which two users may set differently
 
 
 def under(rate: Rate, window: Window) -> Rate:

@@ -1,1 +1,1 @@
-"""What djqueue tells other tools: metrics for Prometheus, spans for OpenTelemetry, events for Sentry."""
+"""What djqueue reports to other tools: metrics for Prometheus, spans for OpenTelemetry, events for Sentry."""

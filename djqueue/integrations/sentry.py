@@ -37,7 +37,7 @@ OVER = {Outcome.DONE: "ok", Outcome.DISCARDED: "ok"} | dict.fromkeys(
 class DjqueueIntegration(Integration):
     """For ``sentry_sdk.init(integrations=[DjqueueIntegration()])``.
 
-    With ``check_ins`` Sentry is told of each run of a schedule, and makes a monitor for it.
+    With ``check_ins`` Sentry is notified of each run of a schedule, and makes a monitor for it.
     """
 
     identifier = "djqueue"
@@ -70,11 +70,14 @@ class Reporting(Instrument):
         with sentry_sdk.start_span(op="queue.publish", name=command, origin=ORIGIN) as span:
             span.set_data("messaging.message.id", id)
             span.set_data("messaging.destination.name", queue)
-            told: dict[str, Any] = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
+            carried: dict[str, Any] = {
+                "sentry-trace": sentry_sdk.get_traceparent(),
+                "baggage": sentry_sdk.get_baggage(),
+            }
         if integration.check_ins and (tick := current_tick.get()) is not None:
-            told["monitor"] = _slug(tick.name)
-            told["schedule"] = _monitor_schedule(tick.timetable)
-        return {name: value for name, value in told.items() if value}
+            carried["monitor"] = _slug(tick.name)
+            carried["schedule"] = _monitor_schedule(tick.timetable)
+        return {name: value for name, value in carried.items() if value}
 
     def began(self, jobs: Sequence[Job]) -> None:
         """Begin a scope of its own, as the run has a context of its own, and the transaction."""
@@ -115,8 +118,8 @@ _transaction: ContextVar[Transaction | NoOpSpan | None] = ContextVar("djqueue_se
 
 
 def _sent_with(job: Job) -> dict[str, Any]:
-    told = job.envelope.metadata.get(Reporting.namespace)
-    return told if isinstance(told, dict) else {}
+    carried = job.envelope.metadata.get(Reporting.namespace)
+    return carried if isinstance(carried, dict) else {}
 
 
 def _by_command(event: Any, hint: dict[str, Any]) -> Any:
@@ -127,8 +130,8 @@ def _by_command(event: Any, hint: dict[str, Any]) -> Any:
         return event
     if Reporting.namespace in getattr(record, "seen_by", ()):  # in the process that ran it, with the frames
         return None
-    told = {tag: str(value) for tag in TAGS if (value := getattr(record, tag, None)) is not None}
-    event["tags"] = {**dict(event.get("tags") or {}), **told}
+    tags = {tag: str(value) for tag in TAGS if (value := getattr(record, tag, None)) is not None}
+    event["tags"] = {**dict(event.get("tags") or {}), **tags}
     event["transaction"] = command
     event.setdefault("fingerprint", ["{{ default }}", command])
     return event
@@ -138,10 +141,10 @@ def _by_command(event: Any, hint: dict[str, Any]) -> Any:
 
 
 def _check_in(job: Job, status: str, seconds: float | None = None) -> None:
-    """Tell Sentry of a run of a schedule. All attempts are one check-in, whose id is that of the message."""
-    told = _sent_with(job)
-    if slug := told.get("monitor"):
-        schedule = told.get("schedule")
+    """Notify Sentry of a run of a schedule. All attempts are one check-in, whose id is that of the message."""
+    carried = _sent_with(job)
+    if slug := carried.get("monitor"):
+        schedule = carried.get("schedule")
         config: Any = schedule and {**schedule, "checkin_margin": 5}
         capture_checkin(slug, job.entry.id, status, seconds, config if status == "in_progress" else None)
 

@@ -22,7 +22,7 @@ from djqueue.operations.reports import as_json
 from djqueue.words import printable
 
 PIPE_CLOSED = 128 + signal.SIGPIPE
-"""The exit code of a command whose output nobody reads to its end, as other tools of the system use it."""
+"""The exit code of a command whose output is not read to its end, as other tools of the system use it."""
 DJANGO = "options of every Django command"
 _OF_DJANGO = {"version", "verbosity", "settings", "pythonpath", "traceback", "no_color", "force_color", "skip_checks"}
 
@@ -123,7 +123,7 @@ class OperatorCommand(BaseCommand):
     def confirmed(self, question: str, interactive: bool) -> bool:
         """Whether an operator agrees to what is about to be done, if the command asks.
 
-        Raises CommandError if nobody can answer.
+        Raises CommandError if no user can answer.
         """
         if not interactive:
             return True

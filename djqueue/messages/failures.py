@@ -89,12 +89,12 @@ def _records_of(errors: str) -> list[dict[str, Any]]:
 
 
 def with_put_off(errors: str, attempts: int) -> str:
-    """The errors with a mark that a consumer put the entry off before it began, after so many attempts."""
+    """The errors with a mark that a consumer put the entry off before it began, after that number of attempts."""
     return json.dumps([*errors_of(errors), {PUT_OFF: attempts}])
 
 
 def is_put_off(errors: str, attempts: int) -> bool:
-    """Whether the errors have the mark that the entry was put off after so many attempts."""
+    """Whether the errors have the mark that the entry was put off after that number of attempts."""
     return any(record.get(PUT_OFF) == attempts for record in _records_of(errors)[-1:])
 
 

@@ -18,7 +18,7 @@ DEEPEST = 64
 
 
 def fingerprint(value: object) -> str:
-    """The digest, 32 hex digits. Raises EncodeError for a value that cannot be told from others of its kind."""
+    """The digest, 32 hex digits. Raises EncodeError for a value that is not distinct from others of its kind."""
     digest = blake2b(digest_size=16)
     for piece in _pieces(value, DEEPEST):
         digest.update(b"%d:" % len(piece))  # so that no two sequences of pieces are the same bytes
@@ -75,7 +75,7 @@ def _unordered(values: Iterable[Any], depth: int) -> Iterable[bytes]:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles one object and nothing within: a pickle has the order of its sets, and tells equal from identical."""
+    """Pickles one object and nothing within: a pickle depends on the order of its sets, and on identity."""
 
     def __init__(self, buffer: io.BytesIO, value: object, depth: int) -> None:
         super().__init__(buffer, PICKLE_PROTOCOL)

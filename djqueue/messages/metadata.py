@@ -137,7 +137,7 @@ class EventConsumers(Registrations[object]):
     """Objects with methods named ``on_…``. The signals are received while there are any."""
 
     def register(self, consumer: object, queue_name: str | None = None) -> None:
-        """Tell an object what happens to the messages of the queue of that alias, or of all queues.
+        """Notify an object of what happens to the messages of the queue of that alias, or of all queues.
 
         It has any of the methods ``on_push``, ``on_pop``, ``on_empty``, ``on_complete``, ``on_expire``, ``on_retry``,
         ``on_error``, ``on_debounce_hit``, ``on_debounce_miss`` and ``on_debounce_error``. Each is called with a

@@ -105,7 +105,7 @@ def _kinds_within(kind: Any, value: Any) -> Sequence[Any]:
 def is_same(value: Any, back: Any) -> bool:
     """Whether a value came back from its fields as what it was, all the way down.
 
-    Parts that know no equality, or whose equality raises, count as the same: there is no way to tell.
+    Parts that know no equality, or whose equality raises, count as the same: there is no way to know.
     """
     ours, theirs = _parts(value), _parts(back)
     if ours or theirs:

@@ -95,7 +95,7 @@ def change_selected(
     outcome: ActionResult,
     progress: Callable[[int], object],
 ) -> None:
-    """Change messages that were selected and counted: nobody agreed to later ones."""
+    """Change messages that were selected and counted: later ones were not agreed to."""
     seen = 0
     for queue, own in ids.items():
         more = {"what": outcome.what[0], "progress": lambda done, before=seen: progress(before + done)}

@@ -32,7 +32,7 @@ class Quantiles(NamedTuple):
 
     They are interpolated between the bounds of the classes in which durations are counted, as Prometheus does it: right
     to the class, not to the second. What is longer than an hour counts as an hour. Of fewer than 20 durations they are
-    a :class:`~djqueue.words.Bucket`, the class itself: the pages say "10–30 s", and not a median that nobody measured.
+    a :class:`~djqueue.words.Bucket`, the class itself: the pages say "10–30 s", not a median that was never measured.
     """
 
     p50: float | None = None
@@ -79,7 +79,7 @@ class QueuePoint(NamedTuple):
     failed: int
     retried: int
     ready: int | None
-    """How many messages were ready at some moment of it; None if nobody counted."""
+    """How many messages were ready at some moment of it; None if none were counted."""
 
 
 @dataclass(frozen=True, slots=True)

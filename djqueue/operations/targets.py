@@ -132,7 +132,7 @@ def lane_to_pause(target: Target) -> Target:
     """The lane of this name in the only possible queue, if a call can ever wait in it."""
     queues = _queues_of(target)
     if len(queues) > 1:
-        raise InvalidInput("Say in which queue it is to be paused: -q ALIAS.")
+        raise InvalidInput("Say in which queue to pause it: -q ALIAS.")
     problem = "" if target.force else lanes.problem_of(queues[0], target.name)
     if problem:
         raise OperationError(f"{problem} Nothing is paused; queue_lanes --pause --force pauses a lane of any name.")

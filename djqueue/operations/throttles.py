@@ -33,7 +33,7 @@ class ThrottleState:
 
 
 def throttle_of(queue: BaseQueue) -> ThrottleState | None:
-    """The throttle of a queue, of which this uses up nothing; None without one. Raises what its client raises."""
+    """The throttle of a queue; to ask spends nothing of it; None without one. Raises what its client raises."""
     if not isinstance(queue, ThrottledQueue):
         return None
     store, limit = queue.store.shared, queue.rate_limit

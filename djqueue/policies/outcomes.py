@@ -117,7 +117,7 @@ class Verdict(NamedTuple):
     keep: float = 0.0
     """For how many seconds its result is kept; 0 if it was not requested."""
     attempts: Sequence[Any] | None = None
-    """Of a call through Django's tasks: its attempts, with workers and moments; its result tells all of the call."""
+    """Of a call through Django's tasks: its attempts, with workers and moments; its result has the whole call."""
     packed: bytes = b""
     """The result as it is kept. It is encoded where it was made: a slow encoding delays no other message."""
     details: str = ""

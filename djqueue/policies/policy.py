@@ -275,7 +275,7 @@ class Policy:
     """The names of parameters whose values are shown as ``***``; True: of all."""
     task: tuple[str, str] | None = None
     """Of a call through Django's tasks: the alias of the backend and the name of the queue there. Its result then
-    tells all of the call: arguments, attempts, moments."""
+    has the whole call: arguments, attempts, moments."""
 
     needs: frozenset[str] = field(init=False, repr=False, compare=False)
     """What a backend must be able to do for this policy."""
@@ -419,7 +419,7 @@ class Policy:
         return self.most_lost * (patience if self.most_lost > 1 else 1)
 
     def suspects(self, entry: Entry) -> bool:
-        """Whether a start of an entry is to be made where it can kill nothing else.
+        """Whether a start of an entry must be made where it can kill nothing else.
 
         Once two were lost, or if only one more may be: of a first loss most are innocent.
         """

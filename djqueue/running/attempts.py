@@ -15,9 +15,9 @@ T = TypeVar("T")
 KEPT = 7 * 86_400.0
 """Seconds for which it is noted who began an attempt."""
 MOST = 100
-"""How many attempts of one message are told: the first one and the latest."""
+"""How many attempts of one message are shown: the first one and the latest."""
 UNKNOWN = "unknown"
-"""The worker of an attempt that nobody noted: it was over at once, or its process was killed."""
+"""The worker of an attempt that was not noted: it was over at once, or its process was killed."""
 
 
 class Attempt(NamedTuple):
@@ -37,23 +37,23 @@ def note(queue: BaseQueue, begun: Iterable[tuple[Entry, Attempt]]) -> None:
 
 
 def attempts_of(queue: BaseQueue, entry: Entry, count: int) -> list[Attempt]:
-    """The attempts at a message that are told, of ``count``, as far as the store and the errors of the entry know them.
+    """The attempts at a message to show, of ``count``, as far as the store and the errors of the entry know them.
 
     Attempts from before the message was requeued do not count.
     """
     if count < 1:
         return []
-    numbers = told(range(1, count + 1))
+    numbers = shown(range(1, count + 1))
     known = _failed(entry) | _noted(queue, entry, numbers)
     return [known.get(number, NOBODY) for number in numbers]
 
 
 def why_cancelled(entry: Entry) -> str:
-    """What is told of a message that is cancelled while it waits."""
+    """What is shown of a message that is cancelled while it waits."""
     return "cancelled before its next attempt" if entry.attempts else "cancelled before it ran"
 
 
-def told(all_of_them: Sequence[T]) -> list[T]:
+def shown(all_of_them: Sequence[T]) -> list[T]:
     """The first one and the latest, if there are more than :data:`MOST`: a message may be tried without end."""
     few = len(all_of_them) <= MOST
     return [*all_of_them] if few else [all_of_them[0], *all_of_them[1 - MOST :]]

@@ -119,8 +119,8 @@ def write(store: BaseStore, record: ConsumerRecord, others: Sequence[tuple[str, 
 
     The commands that it knows are a fact of their own: see :func:`write_commands`.
     """
-    told = {name: value for name, value in asdict(record).items() if name != "known"}
-    fact = key_of(record.name), json.dumps(told).encode(), KEPT
+    written = {name: value for name, value in asdict(record).items() if name != "known"}
+    fact = key_of(record.name), json.dumps(written).encode(), KEPT
     if others:
         store.put_many([fact, *others])
     else:
@@ -144,7 +144,7 @@ def write_commands(store: BaseStore, known: Mapping[str, str]) -> None:
 def _signature_of(command: Runnable) -> str:
     try:
         return str(inspect.signature(command.func))
-    except (TypeError, ValueError):  # it is no function, or its signature cannot be told
+    except (TypeError, ValueError):  # it is no function, or its signature is not known
         return ""
 
 
@@ -179,10 +179,10 @@ def read(store: BaseStore) -> list[ConsumerRecord]:
 
 
 def _record_of(text: bytes | None, now: float) -> ConsumerRecord | None:
-    """A record; None if there is none, or what is there cannot be read. Another version may tell more, or less."""
-    told = json_object(text)
+    """A record; None if there is none, or what is there cannot be read. Another version may write more, or less."""
+    written = json_object(text)
     try:
-        record = ConsumerRecord(**_known_of(ConsumerRecord, told))
+        record = ConsumerRecord(**_known_of(ConsumerRecord, written))
         running = tuple(Running(**_known_of(Running, cast(dict, one))) for one in record.running)
         state = record.state if now - record.at <= MISSED * EVERY else GONE
         return changed(record, queues=tuple(map(str, record.queues)), running=running, state=state, known={})
@@ -190,10 +190,10 @@ def _record_of(text: bytes | None, now: float) -> ConsumerRecord | None:
         return None
 
 
-def _known_of(kind: type, told: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a class in what was told, as words and numbers. Raises TypeError or ValueError for what is none."""
+def _known_of(kind: type, written: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a class in a record, as words and numbers. Raises TypeError or ValueError for what is none."""
     types: dict[str, Callable[[Any], Any]] = {"str": str, "int": int, "float": float}
-    return {one.name: types.get(str(one.type), _same)(told[one.name]) for one in fields(kind) if one.name in told}
+    return {one.name: types.get(str(one.type), _same)(written[one.name]) for one in fields(kind) if one.name in written}
 
 
 def _same(value: Any) -> Any:

@@ -103,6 +103,6 @@ def _repr(value: Any) -> str:
 
 
 def _line(text: str, longest: int) -> str:
-    """One printable line of at most so many characters."""
+    """One printable line of at most that number of characters."""
     line = plain(" ".join(text.split()))
     return line if len(line) <= longest else f"{line[: longest - 1]}…"

@@ -27,7 +27,7 @@ from djqueue.messages.metadata import request_id
 from djqueue.policies.outcomes import Outcome, Verdict, hold_of, not_now, settled
 from djqueue.policies.policy import Policy
 from djqueue.registry import Observer, Runnable, registry
-from djqueue.running.attempts import Attempt, attempts_of, told
+from djqueue.running.attempts import Attempt, attempts_of, shown
 from djqueue.running.context import (
     Awaiter,
     Control,
@@ -44,8 +44,8 @@ from djqueue.running.describing import description_of
 from djqueue.running.handlers import BatchRunnable, HandlerSlot, results_of
 from djqueue.running.history import details_of, has_details
 from djqueue.running.instruments import instruments
+from djqueue.running.reporting import log_started, report_done, report_together
 from djqueue.running.reporting import logger as reports
-from djqueue.running.reporting import report_done, report_together, tell_started
 from djqueue.running.result_store import fact_of, packed_end
 from djqueue.running.settle import settle
 from djqueue.utils import log_safely, plain
@@ -82,7 +82,7 @@ def attempt(jobs: Sequence[Job], context: Context, slot: HandlerSlot) -> list[Ve
 
 
 def _observer_of(job: Job) -> Observer | None:
-    """Who is to be told of this attempt, if its call came through Django's tasks."""
+    """Who is notified of this attempt, if its call came through Django's tasks."""
     return None if job.policy.task is None else job.command.observer
 
 
@@ -109,12 +109,12 @@ def _announce(jobs: Sequence[Job]) -> None:
     """Send ``started`` for each message, and log them at DEBUG."""
     if signals.started.receivers:
         for job in jobs:
-            told = {"id": job.entry.id, "queue_name": job.queue.alias, "attempt": job.entry.attempts}
-            signals.emit(signals.started, job.envelope.command, **told)
+            named = {"id": job.entry.id, "queue_name": job.queue.alias, "attempt": job.entry.attempts}
+            signals.emit(signals.started, job.envelope.command, **named)
     if logger.isEnabledFor(logging.DEBUG):
         first = jobs[0]
         about: dict[str, Any] = {"description": first.description} if first.description and len(jobs) == 1 else {}
-        tell_started(logging.DEBUG, first.queue.alias, [job.entry for job in jobs], **about)
+        log_started(logging.DEBUG, first.queue.alias, [job.entry for job in jobs], **about)
 
 
 def _verdict_on(job: Job, result: Any) -> Verdict:
@@ -143,7 +143,7 @@ def _failed(job: Job, error: BaseException) -> Verdict:
 
 
 def _leave_our_frames_out(error: BaseException) -> None:
-    """Have its tracebacks begin at the project's code, in logs and in the failed queue, unless all is to be logged."""
+    """Have its tracebacks begin at the project's code, in logs and in the failed queue, unless all is logged."""
     if not logger.isEnabledFor(logging.DEBUG):
         begin_at_the_command(error)
 
@@ -193,11 +193,11 @@ def _conclude(
     jobs: Sequence[Job],
     verdicts: list[Verdict],
 ) -> None:
-    """Tell instruments of the runs, encode what is kept of them, and log what became of the messages."""
+    """Notify instruments of the runs, encode what is kept of them, and log what became of the messages."""
     if jobs and instruments.registered:
         instruments.ended(context, jobs, [verdicts[job.place] for job in jobs])
     if jobs and jobs[0].policy.time_limit is not None:
-        _tell_overrun(jobs[0], verdicts[jobs[0].place])
+        _log_overrun(jobs[0], verdicts[jobs[0].place])
     if has_details():
         for job in jobs:
             details = details_of(job.command, job.args, job.kwargs, verdicts[job.place])
@@ -265,10 +265,10 @@ async def run_begun(begun: Begun, threads: AbstractAsyncContextManager[Any]) -> 
     except BaseException as error:
         verdict = _failed(job, error)
         if observer is not None:  # here, where log records find the exception
-            await _tell_ended(observer, job, verdict)
+            await _report_ended(observer, job, verdict)
     else:
         if observer is not None:
-            await _tell_ended(observer, job, verdict)
+            await _report_ended(observer, job, verdict)
     return verdict
 
 
@@ -286,17 +286,17 @@ def end_begun(begun: Begun, verdict: Verdict) -> Verdict:
     return verdicts[0]
 
 
-async def _tell_ended(observer: Observer, job: Job, verdict: Verdict) -> None:
+async def _report_ended(observer: Observer, job: Job, verdict: Verdict) -> None:
     """Call the observer in a thread next to those in which calls use their database. A cancellation changes nothing."""
 
-    def tell_ended() -> None:
+    def report_ended() -> None:
         try:
             observer.ended(job, verdict)
         finally:
             connections.close_all()
 
     with suppress(asyncio.CancelledError):
-        await asyncio.shield(sync_to_async(tell_ended, thread_sensitive=False)())
+        await asyncio.shield(sync_to_async(report_ended, thread_sensitive=False)())
 
 
 def _begun_together(
@@ -325,11 +325,11 @@ def _kept(queue: BaseQueue, lease: Lease, job: Job, verdict: Verdict) -> Verdict
     return verdict._replace(packed=packed_end(queue, lease, verdict)) if verdict.outcome is DONE else verdict
 
 
-def _tell_overrun(job: Job, verdict: Verdict) -> None:
+def _log_overrun(job: Job, verdict: Verdict) -> None:
     """Log a run that was longer than its time limit, unless it was stopped then, or was given up and logged so."""
     limit, entry = job.policy.time_limit or 0.0, job.entry
-    is_told = issubclass(type(verdict.exception), TimeLimitExceeded) or job.control.given_up
-    if verdict.seconds - job.control.waited > limit and not is_told:
+    is_known = issubclass(type(verdict.exception), TimeLimitExceeded) or job.control.given_up
+    if verdict.seconds - job.control.waited > limit and not is_known:
         text = "%s ran %.1f s, its time_limit is %g s: a function cannot be stopped, only an async one where it awaits"
         name, extra = plain(entry.command), log_extra(job.queue.alias, entry, event="overran")
         log_safely(logger, logging.WARNING, text, name, verdict.seconds, limit, extra=extra)
@@ -382,7 +382,7 @@ def _not_run(job: Job, verdict: Verdict) -> Verdict:
 def note_attempts(queue: BaseQueue, entry: Entry, policy: Policy, control: Control) -> None:
     """Have the control know the attempts at a call through Django's tasks, this one too."""
     if (earlier := _earlier(queue, entry, policy)) is not None:
-        control.attempts = told([*earlier, Attempt(control.owner, control.started)])
+        control.attempts = shown([*earlier, Attempt(control.owner, control.started)])
 
 
 def _earlier(queue: BaseQueue, entry: Entry, policy: Policy) -> Sequence[Attempt] | None:

@@ -107,8 +107,8 @@ def _results_of(returned: object, count: int) -> Sequence[object]:
         return [None] * count
     if isinstance(returned, list | tuple) and len(returned) == count:
         return returned
-    told = f"{len(returned)}" if isinstance(returned, list | tuple) else type(returned).__qualname__
-    raise TypeError(f"a batch of {count} returned {told}: return None, or a list of {count} results or exceptions")
+    found = f"{len(returned)}" if isinstance(returned, list | tuple) else type(returned).__qualname__
+    raise TypeError(f"a batch of {count} returned {found}: return None, or a list of {count} results or exceptions")
 
 
 def _results_but(partial: PartialFailure, count: int) -> Sequence[object]:

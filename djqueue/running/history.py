@@ -114,16 +114,16 @@ def read(record: bytes) -> Ended:
     try:
         words = record.decode().split("\t", 8)
         ended, status, attempts, enqueued, ran, owner, command, error, details = [*words, *[""] * (9 - len(words))]
-        at, lasted, told = int(ended) / 1e6, int(ran) / 1e6, _details(details)
+        at, lasted, shown = int(ended) / 1e6, int(ran) / 1e6, _details(details)
         times = int(enqueued) / 1e6, at - lasted, at, lasted
-        return Ended(status, plain(command), plain(owner), int(attempts), *times, plain(error), *told)
+        return Ended(status, plain(command), plain(owner), int(attempts), *times, plain(error), *shown)
     except (ValueError, OverflowError):  # not written by djqueue
         return Ended()
 
 
 def _details(text: str) -> tuple[str, str]:
-    told = json_object(text)
-    return plain(str(told.get("call", ""))), plain(str(told.get("value", "")))
+    shown = json_object(text)
+    return plain(str(shown.get("call", ""))), plain(str(shown.get("value", "")))
 
 
 def has_details() -> bool:
@@ -137,9 +137,9 @@ def details_of(command: Runnable, args: tuple[Any, ...], kwargs: dict[str, Any],
 
     What is not done has returned no value.
     """
-    asked, told = bounds(), {}
+    asked, shown = bounds(), {}
     if asked is not None and asked.arguments:
-        told["call"] = arguments_of(command, args, kwargs)
+        shown["call"] = arguments_of(command, args, kwargs)
     if asked is not None and asked.value and verdict.outcome is Outcome.DONE:
-        told["value"] = result_of(command, verdict.value)
-    return json.dumps(told) if told else ""
+        shown["value"] = result_of(command, verdict.value)
+    return json.dumps(shown) if shown else ""

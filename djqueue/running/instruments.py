@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lost(NamedTuple):
-    """A run in a process of its own that died: nobody there can tell its end."""
+    """A run in a separate process that died, and so cannot report its end."""
 
     queue: str
     """The alias of the queue."""
@@ -33,7 +33,7 @@ class Lost(NamedTuple):
 
 
 class Instrument:
-    """Is told of each call that is sent, and of each run. What it raises is logged, and changes nothing."""
+    """Is notified of each call that is sent, and of each run. What it raises is logged, and changes nothing."""
 
     namespace = ""
     """The name under which what it sends along is in the metadata of messages."""
@@ -76,7 +76,7 @@ class Instruments:
         return {namespace: value for namespace, value in values.items() if value is not None}
 
     def began(self, context: Context, jobs: Sequence[Job]) -> None:
-        """Tell that messages begin; their controls keep the run, so that whoever gives it up can tell its end."""
+        """Report that messages begin; their controls keep the run, to report its end where it is given up."""
         for one in self.registered:
             context.run(_guarded, one.began, jobs)
         run = Run(context, jobs)
@@ -84,12 +84,12 @@ class Instruments:
             job.control.run = run
 
     def ended(self, context: Context, jobs: Sequence[Job], verdicts: Sequence[Verdict]) -> None:
-        """Tell that they have ended, unless that was told when they were given up."""
+        """Report that they have ended, unless that was reported when they were given up."""
         if (run := jobs[0].control.run) is not None:
             run.end(context, verdicts)
 
     def lost(self, run: Lost) -> None:
-        """Tell of a run whose process died."""
+        """Report a run whose process died."""
         for one in self.registered:
             _guarded(one.lost, run)
 
@@ -106,21 +106,21 @@ instruments = Instruments()
 
 
 class Run:
-    """A run of messages that instruments follow, until its end is told."""
+    """A run of messages that instruments follow, until its end is reported."""
 
     def __init__(self, context: Context, jobs: Sequence[Job]):
         self._context, self._jobs = context, jobs
         self._is_over = False
 
     def end(self, context: Context, verdicts: Sequence[Verdict]) -> None:
-        """Tell its end in a context of the run; only the first end counts."""
+        """Report its end in a context of the run; only the first end counts."""
         if not self._is_over:
             self._is_over = True
             for one in reversed(instruments.registered):
                 context.run(_guarded, one.ended, self._jobs, verdicts)
 
     def give_up(self, verdict: Verdict) -> None:
-        """Tell that all of its messages have ended so, though their function goes on, in another thread."""
+        """Report that all of its messages have ended so, though their function goes on, in another thread."""
         self.end(self._context.copy(), [verdict] * len(self._jobs))
 
 

@@ -32,7 +32,7 @@ class Pause:
     name: str
     """Of the queue in its store, of the command, or of the schedule."""
     queue: str = ""
-    """The name of the only queue of which a command or a schedule is paused; "" for all queues of the store."""
+    """The name of the only queue in which a command or a schedule is paused; "" for all queues of the store."""
     by: str = ""
     why: str = ""
     since: float = 0.0
@@ -83,12 +83,12 @@ class Pauses:
         return cls(one for one in pauses if one is not None)
 
 
-def _pause_of(told: Any) -> Pause | None:
+def _pause_of(written: Any) -> Pause | None:
     """A pause as it was written, by another version maybe, which knows fields that are not known here; else None."""
     try:
-        words = {name: str(told[name]) for name in WORDS if name in told}
-        until = told.get("until")
-        return Pause(**words, since=float(told.get("since", 0.0)), until=None if until is None else float(until))
+        words = {name: str(written[name]) for name in WORDS if name in written}
+        until = written.get("until")
+        return Pause(**words, since=float(written.get("since", 0.0)), until=None if until is None else float(until))
     except UNREADABLE:
         return None
 

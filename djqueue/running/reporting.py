@@ -85,7 +85,7 @@ def _others_take_part() -> bool:
     return len(files) > 1 or type(logger) is not kind or logging.getLogRecordFactory() is not logging.LogRecord
 
 
-def tell_started(level: int, alias: str, entries: Sequence[Entry], ago: float = 0.0, **more: Any) -> None:
+def log_started(level: int, alias: str, entries: Sequence[Entry], ago: float = 0.0, **more: Any) -> None:
     """Log that messages, several of a batch, were started, ``ago`` seconds before; ``more`` are keys of the log."""
     if not logger.isEnabledFor(level):
         return

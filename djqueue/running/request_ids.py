@@ -17,5 +17,5 @@ class RequestIds(Instrument):
 
     def began(self, jobs: Sequence[Job]) -> None:
         """For several messages the id of the first one counts."""
-        told = jobs[0].envelope.metadata.get(self.namespace)
-        request_id.set(told if isinstance(told, str) else "")
+        carried = jobs[0].envelope.metadata.get(self.namespace)
+        request_id.set(carried if isinstance(carried, str) else "")

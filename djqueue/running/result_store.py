@@ -26,7 +26,7 @@ RESULT, PROGRESS, CANCEL = "result", "progress", "cancel"
 """The kinds of records that are kept of a message."""
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 CALL = "call"
-"""The part of a record that tells all of a call through Django's tasks."""
+"""The part of a record that has the whole of a call through Django's tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
 def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
     """The record of the end of a message, as bytes."""
     status = verdict.outcome.effect.status
-    told: dict[str, Any] = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
+    record: dict[str, Any] = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
     if status == DONE:
-        told["value"] = verdict.value
+        record["value"] = verdict.value
     else:
-        told |= {"reason": verdict.reason, "errors": errors_of(lease.entry.errors)}
+        record |= {"reason": verdict.reason, "errors": errors_of(lease.entry.errors)}
     if verdict.attempts is not None:
-        told |= _whole_call(lease, verdict)
-    return _packed_end(queue, lease.entry.id, told, lease.entry.command)
+        record |= _whole_call(lease, verdict)
+    return _packed_end(queue, lease.entry.id, record, lease.entry.command)
 
 
 def _whole_call(lease: Lease, verdict: Verdict) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def _whole_call(lease: Lease, verdict: Verdict) -> dict[str, Any]:
     entry, attempts = lease.entry, verdict.attempts or ()
     began = max([lease.claimed, *(one.started for one in attempts if one.started is not None)])
     fields = ("body", "created", "priority", "run_at")
-    told = {name: getattr(entry, name) for name in fields}
+    record = {name: getattr(entry, name) for name in fields}
     return {
-        CALL: told | {"attempts": written(attempts), "finished": began + verdict.seconds},
+        CALL: record | {"attempts": written(attempts), "finished": began + verdict.seconds},
         "errors": errors_of(entry.errors),
     }
 
@@ -120,32 +120,32 @@ def _is_since(asked: bytes | None, entry: Entry) -> bool:
 
 def fact_of_cancelled(queue: BaseQueue, entry: Entry, attempts: Sequence[Attempt], keep: float) -> Fact:
     """That a message is cancelled while it waits, with the attempts before, for ``keep`` seconds."""
-    told: dict[str, Any] = {"status": CANCELLED, "reason": why_cancelled(entry)}
+    record: dict[str, Any] = {"status": CANCELLED, "reason": why_cancelled(entry)}
     if entry.body:
-        told |= _whole_call(Lease(entry, claimed=queue.store.now()), Verdict(Outcome.DISCARDED, attempts=attempts))
-    return Fact(f"{RESULTS}{entry.id}", _packed_end(queue, entry.id, told), keep)
+        record |= _whole_call(Lease(entry, claimed=queue.store.now()), Verdict(Outcome.DISCARDED, attempts=attempts))
+    return Fact(f"{RESULTS}{entry.id}", _packed_end(queue, entry.id, record), keep)
 
 
 # ---- as bytes: signed, and good for this message alone
 
 
-def _packed(queue: BaseQueue, kind: str, id: str, told: dict[str, Any], **limits: int) -> bytes:
+def _packed(queue: BaseQueue, kind: str, id: str, record: dict[str, Any], **limits: int) -> bytes:
     serializer, models = conf.get("QUEUE_SERIALIZER"), conf.get("QUEUE_MODELS")
-    return pack_item(told, id=id, queue=_bound_to(queue, kind), serializer=serializer, models=models, **limits)
+    return pack_item(record, id=id, queue=_bound_to(queue, kind), serializer=serializer, models=models, **limits)
 
 
-def _packed_end(queue: BaseQueue, id: str, told: dict[str, Any], command: str = "") -> bytes:
+def _packed_end(queue: BaseQueue, id: str, record: dict[str, Any], command: str = "") -> bytes:
     """The record as signed bytes; without the value, or the errors, if they cannot be kept."""
     try:
-        return _packed(queue, RESULT, id, told, max_size=_most(CALL in told))
+        return _packed(queue, RESULT, id, record, max_size=_most(CALL in record))
     except BaseException as error:  # a value may do anything while it is pickled
         why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
-        if "value" in told:
+        if "value" in record:
             extra = {"message_id": id, "command": command, "queue": queue.alias, "event": "result_lost"}
             log_safely(
-                logger, logging.WARNING, LOST, plain(command), kind_of(told["value"]), text_of(error), extra=extra
+                logger, logging.WARNING, LOST, plain(command), kind_of(record["value"]), text_of(error), extra=extra
             )
-        rest = {name: value for name, value in told.items() if name not in ("value", "errors")}
+        rest = {name: value for name, value in record.items() if name not in ("value", "errors")}
         return _packed(queue, RESULT, id, {"reason": why, **rest}, max_size=max(DEFAULT_MAX_SIZE, _most(True)))
 
 

@@ -41,7 +41,7 @@ def settle_alike(
 
     ``history`` has a record for each, or b"" for none.
 
-    ``was_applied`` tells whether a lease that is gone was settled by an earlier call of this process, whose answer was
+    ``was_applied`` says whether a lease that is gone was settled by an earlier call of this process, whose answer was
     lost: that is so if no other process can have had it by now. It is called after the queue has answered.
     """
     if verb != "complete":
@@ -49,16 +49,16 @@ def settle_alike(
     leases = [lease for lease, _ in finished]
     if verb == "release":  # more is to come: there is no result yet
         _note_attempts(queue, finished)
-        told: Sequence[Lease] = queue.release(leases)
+        applied: Sequence[Lease] = queue.release(leases)
     else:
         facts = [fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
         records = [history] if any(history) else []  # only a backend that has the feature gets some
-        told = getattr(queue, verb)(leases, facts if any(facts) else (), *records)
-    return announce(queue, finished, told, was_applied)
+        applied = getattr(queue, verb)(leases, facts if any(facts) else (), *records)
+    return announce(queue, finished, applied, was_applied)
 
 
 def _note_attempts(queue: BaseQueue, finished: Finished) -> None:
-    """Keep who ran attempts of Django's tasks that count and raised nothing: no error of their entries tells it."""
+    """Keep who ran attempts of Django's tasks that count and raised nothing: no error of their entries names them."""
     silent = [
         (lease.entry, verdict.attempts[-1])
         for lease, verdict in finished
@@ -80,7 +80,7 @@ def announce(
     ours = set() if all_ours else {proof_of(lease) for lease in held}
     for lease, verdict in finished:
         is_ours = all_ours or proof_of(lease) in ours or was_applied(lease)
-        (_tell if is_ours else _tell_late)(queue, lease, verdict)
+        (_report if is_ours else _report_late)(queue, lease, verdict)
         if not is_ours:
             late.append(lease)
     return late
@@ -102,7 +102,7 @@ def proof_of(lease: Lease) -> tuple[str, object]:
     return lease.entry.id, lease.token
 
 
-def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
+def _report(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     effect = verdict.outcome.effect
     if effect.signal.receivers:
         entry = lease.entry
@@ -110,7 +110,7 @@ def _tell(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
         signals.emit(effect.signal, entry.command, id=entry.id, queue_name=queue.alias, **named)
 
 
-def _tell_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
+def _report_late(queue: BaseQueue, lease: Lease, verdict: Verdict) -> None:
     text = "%s (message %s): another consumer holds it by now"
     names = plain(lease.entry.command), plain(lease.entry.id)
     log_safely(logger, logging.WARNING, text, *names, extra=log_extra(queue.alias, lease.entry, event="lease_lost"))

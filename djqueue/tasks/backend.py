@@ -206,12 +206,12 @@ class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
         result, queue = self._ready(task, handle, call), queues[handle.queue_name]
         alias = queue.database or queue.on_commit
         if alias is not None and transaction.get_connection(alias).in_atomic_block:
-            when_committed(alias, self._tell_enqueued, handle, result)
+            when_committed(alias, self._report_enqueued, handle, result)
         else:
-            self._tell_enqueued(handle, result)
+            self._report_enqueued(handle, result)
         return result
 
-    def _tell_enqueued(self, handle: Result, result: TaskResult) -> None:
+    def _report_enqueued(self, handle: Result, result: TaskResult) -> None:
         if handle.enqueued:
             send(task_enqueued, result, type(self))
 

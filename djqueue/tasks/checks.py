@@ -1,4 +1,4 @@
-"""What ``manage.py check`` tells of a backend of tasks."""
+"""What ``manage.py check`` reports of a backend of tasks."""
 
 from __future__ import annotations
 

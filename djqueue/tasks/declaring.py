@@ -152,7 +152,7 @@ def as_task(command: Command[P, R], backend: str = DEFAULT) -> DjqueueTask[P, R]
 def as_task(command: Command[..., Any], backend: str = DEFAULT) -> DjqueueTask[..., Any]:
     """A command as a task of Django: ``send_task = as_task(send)`` next to it, in the module that declares it.
 
-    What it enqueues has the options of the command, and its result tells all of the call. Calls of the command itself
+    What it enqueues has the options of the command, and its result has the whole call. Calls of the command itself
     stay as they were. Raises TypeError for what is no command of a function.
     """
     if not isinstance(command, Command) or command.batched or command.inline:

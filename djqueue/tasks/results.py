@@ -1,4 +1,4 @@
-"""What Django is told of a task: from its message, from the record of its end, or from the failed queue."""
+"""What Django is given of a task: from its message, from the record of its end, or from the failed queue."""
 
 from __future__ import annotations
 
@@ -155,11 +155,11 @@ def _of_failed(queue: BaseQueue, id: str) -> MessageStatus | None:
     if record is None:
         return None
     entry = record.entry
-    told = errors_of(entry.errors)
-    at, reason = (told[-1].get(name) if told else None for name in ("at", "reason"))
+    records = errors_of(entry.errors)
+    at, reason = (records[-1].get(name) if records else None for name in ("at", "reason"))
     attempts = attempts_of(queue, entry, entry.attempts)
     finished = at if isinstance(at, int | float) else None
-    return MessageStatus(queue, entry, TaskResultStatus.FAILED, attempts, told, FAILED, str(reason or ""), finished)
+    return MessageStatus(queue, entry, TaskResultStatus.FAILED, attempts, records, FAILED, str(reason or ""), finished)
 
 
 def _record(queue: BaseQueue, id: str) -> Record | None:
@@ -230,12 +230,12 @@ def _made(known: MessageStatus, envelope: Envelope | None, call: Arguments) -> T
     return result
 
 
-def task_errors(told: Sequence[dict[str, Any]], ended: str = "", reason: str = "") -> list[TaskError]:
+def task_errors(records: Sequence[dict[str, Any]], ended: str = "", reason: str = "") -> list[TaskError]:
     """One error for each attempt that failed, and one for an end that no exception brought."""
-    errors = [_error(record) for record in told if record.get("exception")]
+    errors = [_error(record) for record in records if record.get("exception")]
     if ended in ENDS:
         errors.append(_of_class(ENDS[ended], reason))
-    elif ended == FAILED and not (told and told[-1].get("exception")):
+    elif ended == FAILED and not (records and records[-1].get("exception")):
         errors.append(_of_class(_class_of(reason), reason))
     return errors
 

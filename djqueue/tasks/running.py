@@ -144,8 +144,8 @@ def _end(result: TaskResult, job: Job, verdict: Verdict) -> None:
     if done:
         changes["_return_value"] = verdict.value
     else:
-        told = _errors_with(job, verdict)
-        changes["errors"] = task_errors(told, verdict.outcome.effect.status, verdict.reason)
+        all_errors = _errors_with(job, verdict)
+        changes["errors"] = task_errors(all_errors, verdict.outcome.effect.status, verdict.reason)
     for name, value in changes.items():
         object.__setattr__(result, name, value)
 

@@ -61,7 +61,7 @@ def test_the_moment_of_the_last_change_never_goes_back():
 def test_a_loop_that_answers_while_it_is_asked_is_not_blocked(monkeypatch):
     coroutines = Coroutines(1, 1, lambda held, verdict: None)
     coroutines._asked = clock() - BLOCKED - 1
-    monkeypatch.setattr(coroutines, "_tell_blocked", lambda since: setattr(coroutines, "_asked", None))
+    monkeypatch.setattr(coroutines, "_log_blocked", lambda since: setattr(coroutines, "_asked", None))
     coroutines.look()
     assert (coroutines._asked, coroutines.is_stuck) == (None, False)
     coroutines.loop.call_soon(coroutines.stop)

@@ -54,7 +54,7 @@ class FakeProcess:
     def fileno(self):
         return -1
 
-    def tell(self, word):
+    def send(self, word):
         self.received.append(word)
 
     def memory(self):
@@ -712,7 +712,7 @@ class TestWithinAProcess:
         socket, link, _ = supervisor_link
         told = b'counted {"counts": [], "gauges": {"threads": 4}}\n'
         assert socket.recv(len(told), MSG_WAITALL) == told
-        link.tell_what_is_counted()  # at the end, without a wait
+        link.report_what_is_counted()  # at the end, without a wait
         assert socket.recv(len(told), MSG_WAITALL) == told
 
 

@@ -220,8 +220,8 @@ class MemoryQueue(LeasedQueue):
         if history:
             held = {id(lease) for lease in ours}
             pairs = zip(leases, history, strict=True)
-            told = [(lease.entry.id, record) for lease, record in pairs if id(lease) in held]
-            self.history.keep([id for id, _ in told], [record for _, record in told])
+            records = [(lease.entry.id, record) for lease, record in pairs if id(lease) in held]
+            self.history.keep([id for id, _ in records], [record for _, record in records])
 
     # ---- time
 

@@ -124,7 +124,7 @@ class Receipt:
     remembered, and counts when the call is repeated.
     """
 
-    __slots__ = ("_busy", "counted", "handle", "id", "receives", "sent", "settled", "since", "told", "until")
+    __slots__ = ("_busy", "counted", "handle", "id", "receives", "reported", "sent", "settled", "since", "until")
 
     def __init__(self, id: str, handle: str, receives: int, counted: int, sent: float, since: float, seconds: float):
         self.id, self.handle = id, handle
@@ -132,20 +132,20 @@ class Receipt:
         """How often SQS has given the message out, and how many of these times its entry counts."""
         self.sent, self.since, self.until = sent, since, since + seconds
         """When it came to SQS (epoch seconds); from when to when it is held (by the clock)."""
-        self.settled = self.told = False
+        self.settled = self.reported = False
         """Whether it is settled at SQS, and whether that was returned to the caller."""
         self._busy = threading.Lock()
 
     def begin(self) -> bool:
         """Whether it is not settled, nor about to be; if so it is the caller's until ``end``."""
-        if self.told or not self._busy.acquire(blocking=False):
+        if self.reported or not self._busy.acquire(blocking=False):
             return False
-        if self.told:
+        if self.reported:
             self._busy.release()
-        return not self.told
+        return not self.reported
 
-    def end(self, told: bool) -> None:
-        self.told = told
+    def end(self, reported: bool) -> None:
+        self.reported = reported
         self._busy.release()
 
     @property
@@ -229,7 +229,7 @@ clients = Clients()
 os.register_at_fork(after_in_child=clients.reset)
 
 
-class Told(NamedTuple):
+class BatchReply(NamedTuple):
     """What SQS answered for the entries of a batch, by their numbers."""
 
     done: set[int]
@@ -298,21 +298,21 @@ class SqsLink:
         except BotoCoreError as error:
             raise self._away(error) from None
 
-    def batch(self, operation: str, entries: Sequence[dict]) -> Told:
+    def batch(self, operation: str, entries: Sequence[dict]) -> BatchReply:
         """Call it for up to ten; what SQS fails to do is tried three times."""
-        told, left = Told(set(), {}, {}), dict(enumerate(entries[:AT_ONCE]))
+        reply, left = BatchReply(set(), {}, {}), dict(enumerate(entries[:AT_ONCE]))
         for turn in range(_TRIES):
-            told.failed.clear()
+            reply.failed.clear()
             time.sleep(_PAUSE * turn)
             answer = self.call(operation, Entries=[{"Id": str(number), **entry} for number, entry in left.items()])
-            told.done.update(int(one["Id"]) for one in answer.get("Successful", ()))
+            reply.done.update(int(one["Id"]) for one in answer.get("Successful", ()))
             for one in answer.get("Failed", ()):
                 reason = f"{one.get('Code')}: {one.get('Message', '')}"
-                (told.refused if one.get("SenderFault") else told.failed)[int(one["Id"])] = reason
-            left = {number: left[number] for number in told.failed}
+                (reply.refused if one.get("SenderFault") else reply.failed)[int(one["Id"])] = reason
+            left = {number: left[number] for number in reply.failed}
             if not left:
                 break
-        return told
+        return reply
 
     def attributes(self, *names: str) -> dict[str, str]:
         return self.call("get_queue_attributes", AttributeNames=list(names)).get("Attributes", {})
@@ -380,8 +380,8 @@ def check_link(link: SqsLink) -> list[CheckMessage]:
     except (BotoCoreError, ClientError) as error:
         if is_hidden(error):
             return []
-        told = str(error).removesuffix(f" {_FIX}")
-        text = told if isinstance(error, SqsUnreachable) else f"{link.where} cannot be reached: {told}"
+        why = str(error).removesuffix(f" {_FIX}")
+        text = why if isinstance(error, SqsUnreachable) else f"{link.where} cannot be reached: {why}"
         return [Error(text, hint=_FIX, id="djqueue.E301")]
     warnings: list[CheckMessage] = []
     if found.get("RedrivePolicy"):

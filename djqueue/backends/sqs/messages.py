@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from djqueue.backends.entries import Entry, Lease, due, pack, stamped, unpack, untried
 from djqueue.backends.sqs import connection
-from djqueue.backends.sqs.connection import LONGEST_KEPT, Receipt, SqsLink, Told, clock
+from djqueue.backends.sqs.connection import LONGEST_KEPT, BatchReply, Receipt, SqsLink, clock
 from djqueue.backends.stores import BaseStore
 from djqueue.backends.verbs import ConsumerVerbs
 from djqueue.exceptions import MessageTooLarge, NotSupported, PartialEnqueueError, QueueError
@@ -86,13 +86,13 @@ class Messages:
         for some in connection.portions(messages, self._link.largest):
             theirs, behind = ids[: len(some)], ids[len(some) :]
             try:
-                told = self._link.batch("send_message_batch", some)
+                reply = self._link.batch("send_message_batch", some)
             except Exception as error:
                 if not accepted:
                     raise
                 raise PartialEnqueueError(accepted, dict.fromkeys(theirs, str(error)), behind) from error
-            accepted += numbered(theirs, told.done)
-            if reasons := told.refused | told.failed:
+            accepted += numbered(theirs, reply.done)
+            if reasons := reply.refused | reply.failed:
                 named = {theirs[number]: reason for number, reason in reasons.items()}
                 raise PartialEnqueueError(accepted, named, behind)
             ids = behind
@@ -130,8 +130,8 @@ class Messages:
         return Received(len(found), due, min((lease.entry.run_at - now for lease in early), default=inf))
 
     def _lease(self, message: dict, since: float, now: float, seconds: float) -> Lease:
-        told = message["Attributes"]
-        receives, sent = int(told["ApproximateReceiveCount"]), int(told["SentTimestamp"]) / 1000
+        attributes = message["Attributes"]
+        receives, sent = int(attributes["ApproximateReceiveCount"]), int(attributes["SentTimestamp"]) / 1000
         entry, counted = unpack(message["Body"]), 0
         if self._is_fifo and receives > 1:
             entry, counted = self._noted(entry)
@@ -178,14 +178,14 @@ class Messages:
     def finish(self, leases: Sequence[Lease]) -> None:
         """Delete. Raises QueueError if SQS could not."""
         for some in connection.slices(leases):
-            told = self._delete(some)
-            deleted = numbered(some, told.done)
+            reply = self._delete(some)
+            deleted = numbered(some, reply.done)
             for lease in deleted:
                 lease.token.settled = True
             self._forget(deleted)
-            complain("deleted", told)
+            complain("deleted", reply)
 
-    def _delete(self, leases: Sequence[Lease]) -> Told:
+    def _delete(self, leases: Sequence[Lease]) -> BatchReply:
         entries = [{"ReceiptHandle": lease.token.handle} for lease in leases]
         return self._link.batch("delete_message_batch", entries)
 
@@ -197,10 +197,10 @@ class Messages:
             for lease, entry in zip(some, entries, strict=True):
                 self._note(entry, lease.token.receives)
             spans = [lease.token.span(entry.run_at - now) for lease, entry in zip(some, entries, strict=True)]
-            told = self._show(some, spans)
-            for lease in numbered(some, told.done):
+            reply = self._show(some, spans)
+            for lease in numbered(some, reply.done):
                 lease.token.settled = True
-            complain("given back", told)
+            complain("given back", reply)
 
     def move(self, leases: Sequence[Lease], to: Messages) -> None:
         """Send entries as new messages, then delete the old ones. Raises QueueError if SQS did not take them."""
@@ -208,12 +208,12 @@ class Messages:
         messages = [to._anew(due(lease.entry, now), now) for lease in leases]
         for some in connection.portions(messages, to._link.largest):
             theirs = list(islice(left, len(some)))
-            told = to._link.batch("send_message_batch", some)
-            sent = numbered(theirs, told.done)
+            reply = to._link.batch("send_message_batch", some)
+            sent = numbered(theirs, reply.done)
             for lease in sent:
                 lease.token.settled = True
             self._delete_old(sent)
-            complain("sent", Told(told.done, {}, told.refused | told.failed))
+            complain("sent", BatchReply(reply.done, {}, reply.refused | reply.failed))
 
     def _anew(self, entry: Entry, now: float) -> dict:
         message = self._message(entry, now)
@@ -230,8 +230,8 @@ class Messages:
         """Delete old messages. If this fails they return when leases end; sending the new again would be worse."""
         for some in connection.slices(sent):
             try:
-                told = self._delete(some)
-                complain("deleted", Told(told.done, {}, told.refused | told.failed))
+                reply = self._delete(some)
+                complain("deleted", BatchReply(reply.done, {}, reply.refused | reply.failed))
             except Exception:
                 ids = [lease.entry.id for lease in some]
                 extra = {"queue": self._queue.alias, "message_ids": ids}
@@ -275,13 +275,13 @@ class Messages:
     def hold(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         """Hold messages for ``seconds`` from now; returns the leases that are still held."""
         ours, began, now = [], clock(), time.time()
-        held = [one for one in leases if self._is_ours(one) and not one.token.told and not one.token.late]
+        held = [one for one in leases if self._is_ours(one) and not one.token.reported and not one.token.late]
         for some in connection.slices(lease for lease in held if lease.token.span(seconds)):
-            told = self._show(some, [lease.token.span(seconds) for lease in some])
-            for lease in numbered(some, told.done):
+            reply = self._show(some, [lease.token.span(seconds) for lease in some])
+            for lease in numbered(some, reply.done):
                 lease.token.until = began + seconds
                 ours.append(replace(lease, until=now + seconds))
-            complain("held on to", told)
+            complain("held on to", reply)
         return ours
 
     def show(self, leases: Iterable[Lease]) -> None:
@@ -289,7 +289,7 @@ class Messages:
         for some in connection.slices(leases):
             self._show(some, [0] * len(some))
 
-    def _show(self, leases: Sequence[Lease], spans: Sequence[int]) -> Told:
+    def _show(self, leases: Sequence[Lease], spans: Sequence[int]) -> BatchReply:
         entries = [
             {"ReceiptHandle": lease.token.handle, "VisibilityTimeout": span}
             for lease, span in zip(leases, spans, strict=True)
@@ -302,8 +302,8 @@ def numbered(values: Sequence[T], numbers: Iterable[int]) -> list[T]:
     return [values[number] for number in sorted(numbers)]
 
 
-def complain(what: str, told: Told) -> None:
+def complain(what: str, reply: BatchReply) -> None:
     """Raise QueueError for what SQS failed to do, after the rest is done."""
-    if told.failed:
-        reason = next(iter(told.failed.values()))
-        raise QueueError(f"{len(told.failed)} messages could not be {what} by SQS ({reason})")
+    if reply.failed:
+        reason = next(iter(reply.failed.values()))
+        raise QueueError(f"{len(reply.failed)} messages could not be {what} by SQS ({reason})")

@@ -121,18 +121,18 @@ class SqsQueue(LeasedQueue):
         return [True] * len(entries)
 
     def _put_guarded(self, entries: Sequence[Entry], guards: Sequence[Guard | None]) -> list[bool]:
-        told = []
+        answers = []
         for number, (entry, guard) in enumerate(zip(entries, guards, strict=True)):
             try:
-                told += super().put([entry], [guard])
+                answers += super().put([entry], [guard])
             except Exception as error:
                 if not (number or isinstance(error, PartialEnqueueError)):
                     raise
                 reasons = error.reasons if isinstance(error, PartialEnqueueError) else {entry.id: str(error)}
-                accepted = [one.id for one, taken in zip(entries, told, strict=False) if taken]
+                accepted = [one.id for one, taken in zip(entries, answers, strict=False) if taken]
                 behind = [one.id for one in entries[number + 1 :]]
                 raise PartialEnqueueError(accepted, reasons, behind) from error
-        return told
+        return answers
 
     def _put_one(self, entry: Entry) -> bool:
         self._messages.send([entry])

@@ -101,7 +101,7 @@ class Command(OperatorCommand):
         usual, add = Options(), parser.add_argument
         seconds = partial(add, type=float, metavar="SECONDS")
         add("-t", "--threads", type=int, default=usual.threads, help="worker threads (default: %(default)s)")
-        together = "run up to so many async commands at a time on one event loop (default: each has a thread)"
+        together = "run up to N async commands at a time on one event loop (default: each has a thread)"
         add("--coroutines", type=int, default=usual.coroutines, metavar="N", help=together)
         many = "number of processes, or auto: one for each core (default: %(default)s)"
         add("--processes", type=_processes, default=1, metavar="N", help=many)
@@ -212,7 +212,7 @@ class Command(OperatorCommand):
         handle_signals(ENDING, lambda *_: link.stop_consumer())
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         link.start()
-        self._run(consumer, ended=link.tell_what_is_counted)
+        self._run(consumer, ended=link.report_what_is_counted)
 
     def _begin(self, consumer: Consumer, options: dict) -> None:
         """Prepare for serving, once for all processes."""
@@ -428,12 +428,12 @@ def run() -> None:
     except ImportError:
         install = 'pip install "django-djqueue[dev]"'
         raise CommandError(f"--reload needs the package watchfiles: {install}", returncode=2) from None
-    told_to_end = threading.Event()
+    asked_to_end = threading.Event()
     for number in ENDING:
-        signal.signal(number, lambda *_: told_to_end.set())
+        signal.signal(number, lambda *_: asked_to_end.set())
     environment = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
-    watch = partial(watchfiles.watch, watch_filter=watchfiles.PythonFilter(), recursive=False, stop_event=told_to_end)
-    while not told_to_end.is_set():
+    watch = partial(watchfiles.watch, watch_filter=watchfiles.PythonFilter(), recursive=False, stop_event=asked_to_end)
+    while not asked_to_end.is_set():
         # A Ctrl-C while the child starts is for this process alone, which ends the child.
         quiet = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
         child = subprocess.Popen(autoreload.get_child_arguments(), env=environment, close_fds=False, preexec_fn=quiet)
@@ -443,7 +443,7 @@ def run() -> None:
             if child.returncode is not None or (code := child.poll()) is None:
                 continue
             if code == 0:
-                told_to_end.set()
+                asked_to_end.set()
             else:
                 logger.error("The consumer ended with code %d; it is started again when a file changes", code)
         _stop(child)

@@ -35,6 +35,6 @@ class Command(ActionCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         aliases = [*options["queues"], *options["more"]]
         if not aliases:
-            raise CommandError("Name the queues that are to be purged.", returncode=2)
+            raise CommandError("Name the queues to purge.", returncode=2)
         action = NAMED["purge_failed" if options["failed"] else "purge"]
         self.act("purge", [(action, Target(name=queue.alias)) for queue in chosen(aliases)], options["interactive"])

@@ -1,4 +1,4 @@
-"""What ``get_result()`` and ``refresh()`` tell, wherever and whenever they are called."""
+"""What ``get_result()`` and ``refresh()`` say, wherever and whenever they are called."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _told(id: str) -> tuple[str, list, dict, Any]:
 
 
 def _answer(pipe: Any) -> None:
-    """In a forked process: tell what is found of each id, until there is None."""
+    """In a forked process: report what is found of each id, until there is None."""
     for connection in connections.all(initialized_only=True):
         KEPT.append(connection.connection)
         connection.connection = None

@@ -8,7 +8,7 @@ from djqueue.testing.conformance.adapter import Adapter
 
 
 class Retrying(Adapter):
-    """A backend that tries again, by ``retrying``. Django has no option for it, but says what results tell of it."""
+    """A backend that tries again, by ``retrying``. Django has no option for it, but says what results show of it."""
 
     def test_between_two_attempts_a_task_is_ready_and_tells_the_first(self):
         result = self._enqueued(self.tasks.fail_once)

@@ -197,7 +197,7 @@ class PromoteContract(Contract):
 
 
 class LaneRecordsContract(LaneSuite):
-    """The records of lanes, which tell why a lane does not run."""
+    """The records of lanes, which say why a lane does not run."""
 
     def test_a_lane_says_what_waits_what_is_out_and_by_which_gate(self):
         queue = self.queue("lanes")

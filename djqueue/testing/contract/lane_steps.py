@@ -1,4 +1,4 @@
-"""Steps of which the suites about lanes are made."""
+"""The steps that the suites about lanes are made of."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class Model:
         return sum(lane in self._chain(one) for one in held)
 
     def next_units(self, full: bool = False) -> list[list[str]]:
-        """The units of which one may leave next. If ``full``, no throttled ones."""
+        """The units that may leave next. If ``full``, no throttled ones."""
         lanes = {known.entry.lane for known in self.known.values()}
         runs = [run for lane in lanes if not (full and self._is_throttled(lane)) and (run := self.run(lane))]
         best = max((run[0].entry.priority for run in runs), default=0)

@@ -1,4 +1,4 @@
-"""The steps of which the contract suites are made, and the base of the suites."""
+"""The steps that the contract suites are made of, and the base of the suites."""
 
 from __future__ import annotations
 
