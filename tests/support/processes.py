@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support import fork_server
 from tests.support.backends import database_names
-from tests.support.server_process import die_with_parent
+from tests.support.server_process import die_with_parent, kill_group, start_of
 
 ROOT = fork_server.ROOT
 FORK_SERVER = fork_server.ForkServer()
@@ -32,6 +32,7 @@ class Process:
         whole = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         env = {name: value for name, value in whole.items() if value is not None}
         self.popen, self._output = _start([*map(str, command)], env, str(cwd))
+        self._start = start_of(self.pid)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -82,10 +83,7 @@ class Process:
 
     def __exit__(self, *exc):
         """Kill the whole group, so that nothing it started lives on."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        kill_group(self.pid, self._start)
         self.wait()
 
     def _find(self, text):

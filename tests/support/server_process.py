@@ -183,6 +183,27 @@ def status_of(pid: int | str) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+def start_of(pid: int) -> str:
+    """When a process started, in ticks since the machine did; "" if it is gone. A later one of that number differs."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def kill_group(pid: int, start: str):
+    """SIGKILL for the group of a process that started then, which may have ended: not for one that has its number now.
+
+    A number is free for others once no process has it, nor a group. Each connection of PostgreSQL is such a group.
+    """
+    if start_of(pid) in ("", start):
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 def _kill(pid: int, signum):
     try:
         os.kill(pid, signum)

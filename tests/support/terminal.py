@@ -11,7 +11,7 @@ import termios
 import time
 
 from tests.support.processes import ROOT
-from tests.support.server_process import die_with_parent
+from tests.support.server_process import die_with_parent, kill_group, start_of
 
 COLOUR = re.compile(r"\x1b\[\d+m")
 
@@ -35,6 +35,7 @@ class Terminal:
         streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
         self.popen = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True, preexec_fn=prepare, **streams)
         os.close(theirs)
+        self._start = start_of(self.popen.pid)
 
     @property
     def lines(self) -> list[str]:
@@ -65,10 +66,7 @@ class Terminal:
         return self
 
     def __exit__(self, *exc):
-        try:
-            os.killpg(self.popen.pid, 9)
-        except ProcessLookupError:
-            pass
+        kill_group(self.popen.pid, self._start)
         self.popen.wait()
         os.close(self._ours)
 
