@@ -117,7 +117,7 @@ class BaseStore:
         while True:
             was, now = self.get(key), round(self.now() * 1e6)
             mark = self.get(spacing) if spacing else None
-            grant, after = spend(rate_of(was, rate_limit), rate_limit, count, now, int(mark or 0))
+            grant, after = spend(rate_of(was, rate_limit), rate_limit, count, now, last_of(mark, rate_limit))
             if spacing and grant.count and not self.swap(spacing, mark, b"%d" % now, ttl):
                 continue
             if self.swap(key, was, kept(after), keep_of(after)):
@@ -220,6 +220,14 @@ def rate_of(value: bytes | None, rate_limit: RateLimit) -> Rate | None:
     try:
         return None if value is None else Rate.read(value.decode())
     except (ArithmeticError, TypeError, ValueError) as error:
+        raise unreadable(rate_limit) from error
+
+
+def last_of(mark: bytes | None, rate_limit: RateLimit) -> int:
+    """The moment that the fact of a spacing holds, µs; 0 without one. Raises RateUnreadable."""
+    try:
+        return int(mark or 0)
+    except ValueError as error:
         raise unreadable(rate_limit) from error
 
 

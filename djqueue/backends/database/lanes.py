@@ -264,9 +264,15 @@ def out(rows: Iterable[tuple]) -> Counter[str]:
 # ---- For operators
 
 
-def change_lane(sql: Dialect, name: str, change: Callable[[Lane, int], Lane]) -> bool:
-    """Change the record of a lane, if it has one; whether the record differs now."""
+def change_lane(sql: Dialect, name: str, change: Callable[[Lane, int], Lane], make: bool = False) -> bool:
+    """Change the record of a lane, if it has one or if one is to be made; whether the record differs now.
+
+    A claim may forget a lane at any moment, but none that this transaction holds.
+    """
     with lane_transaction(sql, [name], wait=True, wakes=True) as lanes:
+        while make and name not in lanes.held:
+            sql.make_lanes([(name, number_of(name), "", sql.turn_at(sql.clock()))])
+            lanes.hold_named([name], wait=True)
         if name not in lanes.held:
             return False
         was = lanes.held[name].lane

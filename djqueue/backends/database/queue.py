@@ -142,6 +142,7 @@ class DatabaseQueue(LeasedQueue):
     settles_with_claim = True
     features = FEATURES
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO", "NOTIFY", "TIMEOUT"})
+    history: DatabaseHistory
     on_commit = None
     bytes_at_once = BATCH_BYTES
 
@@ -170,7 +171,7 @@ class DatabaseQueue(LeasedQueue):
         listens_by = self._notify if isinstance(self._notify, str) else self.database
         self._subscription = Subscription(self.name, self.database, listens_by)
         self._claims, self._looks = Claims(self._db), Looks(self._db)
-        self.history = self._history = DatabaseHistory(self._db)
+        self.history = DatabaseHistory(self._db)
         self._vacuum = Vacuum(self._db)
         self._swept, self._looked_at = "", 0
 
@@ -267,7 +268,7 @@ class DatabaseQueue(LeasedQueue):
             return claimed
 
         claimed = self._claim_by(claim, limit, lease, owner, begin=False)
-        self._history.kept(len(ended))
+        self.history.kept(len(ended))
         return [lease for lease in done if gone is None or token_of(lease).seq in gone], claimed
 
     def _claim_by(
@@ -394,7 +395,7 @@ class DatabaseQueue(LeasedQueue):
 
         done = self._by_holder(leases, say, _is_counted, facts=kept, history=told)
         self._sweep(len(done))
-        self._history.kept(len(told))
+        self.history.kept(len(told))
         return self._with_facts([lease for lease, _ in done], leases, facts)
 
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -428,7 +429,7 @@ class DatabaseQueue(LeasedQueue):
             return sql.fail(into, said, kept_of(held, kept), ended_of(held, told))
 
         failed = self._by_holder(leases, say, _is_counted, facts=kept, history=told)
-        self._history.kept(len(told))
+        self.history.kept(len(told))
         return self._with_facts([lease for lease, _ in failed], leases, facts)
 
     def _kept(self, leases: Sequence[Lease], facts: Sequence[Fact | None]) -> dict[object, tuple]:
@@ -581,7 +582,7 @@ class DatabaseQueue(LeasedQueue):
             return count
 
         count = self._noted(end, [id]) if is_text(id) else 0
-        self._history.kept(int(count and bool(record)))
+        self.history.kept(int(count and bool(record)))
         return self._with_ends([id] * count, [id], [] if kept else [fact])
 
     def reprioritise(self, ids: Iterable[str], priority: int) -> int:
@@ -768,15 +769,14 @@ class LanesInDatabase(BaseLanes):
         if not 0 < len(name) <= LONGEST["lane"]:
             raise ValueError(f"A lane's name has {len(name)} characters; it may have 1 to {LONGEST['lane']}.")
         self._queue._settle_in()
-        self._db.run(lanes.make_lanes, {name: ""})
-        self._change(name, lambda lane, now: replace(lane, paused_reason=why or "paused"))
+        self._change(name, lambda lane, now: replace(lane, paused_reason=why or "paused"), make=True)
 
     def resume(self, name: str) -> bool:
         return self._change(name, lambda lane, now: resumed(lane) if is_blocked(lane, now) else lane)
 
-    def _change(self, name: str, change: Callable[[Lane, int], Lane]) -> bool:
+    def _change(self, name: str, change: Callable[[Lane, int], Lane], make: bool = False) -> bool:
         self._queue._claims.stir()
-        return self._db.run(lanes.change_lane, name, change)
+        return self._db.run(lanes.change_lane, name, change, make)
 
 
 # ---- What a claim brings: of what is in no lane by one statement, as if there were no lanes, and of lanes

@@ -28,7 +28,7 @@ def claim_within(
     with sql.atomic():
         facts, now = sql.hold_as_of(store.keys_of(rate_limit))
         rate = stores.rate_of(facts.get(store.key(key)), rate_limit)
-        last = int(facts.get(store.key(spacing)) or 0) if spacing else 0
+        last = stores.last_of(facts.get(store.key(spacing)), rate_limit) if spacing else 0
         granted, _ = stores.spend(rate, rate_limit, limit, now, last)
         if not granted.count:
             return Claimed((), granted.retry_after, granted.reason)

@@ -1,9 +1,9 @@
 """Queues on Redis (6.2 or later) or Valkey (7.2 or later).
 
 Every verb is one script, one round trip and one atomic step; a plain call is one command, which the next script takes
-in. All keys of a queue and of its failed queue share the hash
-tag ``{prefix:name}``, so they live in one slot of a cluster; ``scripts/common.lua`` documents them. Except for
-``put``, which raises QueueFull then, every verb works on a server that is full.
+in. All keys of a queue and of its failed queue share the hash tag ``{prefix:name}``, so they live in one slot of a
+cluster; ``scripts/common.lua`` documents them. Except for ``put``, which raises QueueFull then, every verb works on a
+server that is full.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -457,6 +458,18 @@ class RedisQueue(LeasedQueue):
         script, own = self._script(name)
         return self._link.run(script, [*own, *keys] if keys else own, args)
 
+    def call_again(
+        self, name: str, *args: object, keys: Sequence[bytes] = (), again: str = "", repeats: bool = False
+    ) -> tuple[Any, bool]:
+        """The reply of a script that is called again if the connection breaks, and whether it was.
+
+        ``again`` is the script for that if it is another one; ``repeats`` says that the connection broke before.
+        """
+        if not repeats:
+            with suppress(ConnectionError):
+                return self.call(name, *args, keys=keys), False
+        return self.call(again or name, *args, keys=keys), True
+
     def _script(self, name: str) -> tuple[Script, list[bytes]]:
         """A script and its keys."""
         if name not in self._scripts:
@@ -471,20 +484,14 @@ class RedisQueue(LeasedQueue):
     def _put(self, pairs: Sequence[tuple[Entry, Guard | None]], repeats: bool = False) -> list[bool]:
         """Put entries, again if the connection breaks; ``repeats`` says that it did."""
         name, keys = "put", []
-        said: list[bytes] = []
+        said: list[object] = [self.rings, self._remember]
         for entry, guard in pairs:
             if entry.gate or guard is not None:
                 name = "put_guarded"
             if guard is not None:
                 keys.append(self._keys.fact(guard.key))
             said += protocol.accepted(entry, guard)
-        try:
-            name = "put_again" if repeats else name
-            known, refused = self.call(name, self.rings, self._remember, *said, keys=keys)
-        except ConnectionError:
-            if repeats:
-                raise
-            return self._put(pairs, repeats=True)
+        (known, refused), repeats = self.call_again(name, *said, keys=keys, again="put_again", repeats=repeats)
         # What was known to a repeated call was put by the first one, whose reply was lost.
         out = set(refused) if repeats else {*refused, *known}
         return [number not in out for number in range(1, len(pairs) + 1)] if out else [True] * len(pairs)
@@ -498,12 +505,7 @@ class RedisQueue(LeasedQueue):
         self, name: str, leases: Sequence[Lease], said: Sequence, keys: Sequence[bytes] = (), repeats: bool = False
     ) -> tuple[list[Lease], int]:
         """Run a script over leases, again if the connection breaks; those that were held, and the time."""
-        try:
-            now, *lost = self.call(name, *said, keys=keys)
-        except ConnectionError:
-            if repeats:
-                raise
-            return self._settle_some(name, leases, said, keys, repeats=True)
+        (now, *lost), repeats = self.call_again(name, *said, keys=keys, repeats=repeats)
         return _but(leases, lost, now / 1e6 if repeats else inf), now
 
 

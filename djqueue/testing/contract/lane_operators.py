@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from math import inf
 
 from djqueue.backends.base import UniqueGuard, walk
@@ -31,7 +32,7 @@ from djqueue.testing.contract.steps import (
     until_now_is,
     with_counts,
 )
-from djqueue.testing.patience import eventually
+from djqueue.testing.patience import eventually, together
 
 
 class LanedEntriesContract(LaneSuite):
@@ -258,6 +259,25 @@ class LaneRecordsContract(LaneSuite):
         queue.remove([made["2"].id])
         assert (nothing_to_claim(queue), queue.lanes.get("a").paused_reason) == (True, "closed")
         assert queue.lanes.resume("a") is True
+        assert nothing_known(queue)
+
+    def test_a_lane_is_paused_whatever_forgets_it_meanwhile(self):
+        queue, is_over = self.queue("lanes"), threading.Event()
+
+        def pause() -> None:
+            try:
+                for number in range(20):
+                    queue.lanes.pause("a", str(number))
+                    assert queue.lanes.get("a").paused_reason == str(number)
+                    assert queue.lanes.resume("a") is True
+            finally:
+                is_over.set()
+
+        def claim() -> None:
+            while not is_over.is_set():
+                assert not queue.claim(5)
+
+        together(pause, claim, claim, last=queue.close)
         assert nothing_known(queue)
 
     def test_an_operator_opens_a_lane_that_is_held_for_a_time_and_is_told_if_it_was_open(self):

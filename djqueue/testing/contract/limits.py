@@ -11,7 +11,8 @@ from typing import NamedTuple
 from unittest import mock
 
 from djqueue.backends.base import BaseQueue, Claimed, RateLimit
-from djqueue.backends.stores import BaseStore, Grant
+from djqueue.backends.stores import SPACING_KEY, BaseStore, Grant
+from djqueue.exceptions import RateUnreadable
 from djqueue.flow.gates import Gate
 from djqueue.flow.windows import Window
 from djqueue.messages.envelope import new_id
@@ -495,6 +496,20 @@ class ClaimWithinContract(RateContract):
         assert (len(within(one, rate_limit, 3)), len(within(other, rate_limit))) == (3, 2)
         assert within(one, rate_limit) == within(other, rate_limit) == []
         assert [len(within(one, a_rate_limit(3))) for _ in range(2)] == [3, 3]
+
+    def test_a_shared_spacing_that_cannot_be_read_stops_what_it_bounds_by_name_until_it_is_forgotten(self):
+        queue, spacing = self.filled(), f"spacing {new_id()[-12:]}"
+        store, limit = queue.store.shared, a_rate_limit(4, LONG, spacing, moderate=True)
+        store.put(f"{SPACING_KEY}{spacing}", b"x", LONG)
+        for ask in (queue.claim_within, lambda limit: store.acquire(limit, 1)):
+            try:
+                ask(limit)
+                said = ""
+            except RateUnreadable as error:
+                said = str(error)
+            assert limit.name in said
+        store.forget_rate_limit(limit)
+        assert len(queue.claim_within(limit)) == 1
 
     def test_two_windows_may_share_their_spacing(self):
         queue, spacing = self.filled(), f"spacing {new_id()[-12:]}"

@@ -23,18 +23,10 @@ from djqueue.testing.patience import together
 from tests.support.backends import FULL
 from tests.support.database import as_another_connection, as_another_process, statements
 from tests.support.processes import until
+from tests.support.windows import WINDOWS
 
 pytestmark = [pytest.mark.backends("postgres"), pytest.mark.django_db(transaction=True)]
 
-WINDOWS = [
-    Window(5, 0.05),
-    Window(1, 0.02, margin=0.02),
-    Window(3, 0.06, True),
-    Window(4, 0.04, True, True),
-    Window(6, 0.06, True, True, 2),
-    Window(2000, 0.05),
-    Window(3, 3600.0),
-]
 CLAIMS = 1000 if FULL else 60
 
 
@@ -55,7 +47,7 @@ def answers(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("window", [*WINDOWS, Window(3, 3600.0)], ids=str)
 def test_the_statement_decides_as_the_rule_of_the_other_stores_and_writes_the_same(queue, answers, window):
     choose, gate = random.Random(str(window)), Gate(windows=(window,))
     fill(queue, "a", *map(str, range(CLAIMS * 4)), gate=gate)

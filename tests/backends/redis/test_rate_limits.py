@@ -20,6 +20,7 @@ from djqueue.messages.envelope import new_id
 from djqueue.testing import eventually
 from tests.backends.redis.support import keys, once, work
 from tests.support.backends import FULL
+from tests.support.windows import WINDOWS
 
 pytestmark = pytest.mark.server("redis")
 
@@ -47,15 +48,7 @@ for _, step in ipairs(cjson.decode(ARGV[1])) do
 end
 return cjson.encode(answers)
 """
-WINDOWS = [
-    Window(5, 0.05),
-    Window(1, 0.02, margin=0.02),
-    Window(3, 0.06, True),
-    Window(4, 0.04, True, True),
-    Window(6, 0.06, True, True, 2),
-    Window(2000, 0.05),
-    Window(0, 1.0),
-]
+ALL = [*WINDOWS, Window(0, 1.0)]
 SEQUENCES, STEPS = 400 if FULL else 20, 100
 FORGOTTEN_LATE = 10_000
 """Microseconds: Redis forgets a rate that is not needed any more some milliseconds later."""
@@ -63,7 +56,7 @@ FORGOTTEN_LATE = 10_000
 
 def steps_of(choose: random.Random) -> list[tuple]:
     """A verb, now, a number or a moment, the moment of a grant, and a window, of each step."""
-    now, left, window = 1_700_000_000_000_000, [], choose.choice(WINDOWS)
+    now, left, window = 1_700_000_000_000_000, [], choose.choice(ALL)
     steps = [("new", now, 0, 0, window)]
     for _ in range(STEPS):
         now += choose.choice([0, 1, choose.randint(1, 20_000), choose.randint(1, 200_000)])
@@ -72,14 +65,14 @@ def steps_of(choose: random.Random) -> list[tuple]:
             to, before = now + choose.randint(0, 5_000), choose.choice(left[-5:] or [now])
             steps.append((verb, now, to, before, window))
         else:
-            steps.append((verb, now, choose.choice([1, 2, 5, 700]), 0, choose.choice(WINDOWS)))
+            steps.append((verb, now, choose.choice([1, 2, 5, 700]), 0, choose.choice(ALL)))
             left.append(now)
     return steps
 
 
 def by_rule(steps: list[tuple]) -> Iterator[list]:
     """What the rule of the other stores says to each step."""
-    rate = Rate(WINDOWS[0])
+    rate = Rate(ALL[0])
     for verb, now, number, at, window in steps:
         if verb == "new":
             rate = Rate(window)
@@ -107,7 +100,7 @@ def test_the_script_and_the_rule_of_the_other_stores_decide_alike_and_write_the_
     assert answers == [*by_rule(steps)]
 
 
-@pytest.mark.parametrize("window", WINDOWS[:-1], ids=str)
+@pytest.mark.parametrize("window", ALL[:-1], ids=str)
 @pytest.mark.parametrize("spacing", ["", "both"])
 def test_a_claim_spends_a_rate_limit_as_its_rule_says(make, window, spacing):
     """The same claims at the moments at which the server made them; it may forget what is older than the window."""

@@ -5,7 +5,7 @@
 -- Arguments: the number of units of work at most; the number of entries at most; the microseconds of the lease; its
 -- token; 1 if the entries begin with the claim, else 0; its owner; the microseconds for which finished ids are refused
 -- ("" for none); limit, span, ways, buffer and margin of the window.
--- Answer: see claiming.lua; the reason is "unreadable" if the rate cannot be read.
+-- Answer: see claiming.lua; the reason is "unreadable" if the rate or the spacing cannot be read.
 local now, limit, ahead, most = clock(), tonumber(ARGV[1]), 0, tonumber(ARGV[2])
 local span, token, begin, owner, remember = unpack(ARGV, 3)
 local KEPT, rates, rate_key, spacing_key = 10 * 365 * 86400 * 1000, rate_rules(), KEYS[21], KEYS[22]
@@ -18,7 +18,11 @@ local given = {}
 for i = 8, 12 do given[#given + 1] = tonumber(ARGV[i]) end
 rate = rates.agreed(rate, rates.window(unpack(given)), now)
 local own_last = rate.last
-if spacing_key then rate.last = math.max(rate.last, tonumber(call("GET", spacing_key) or 0)) end
+if spacing_key then
+  local last = tonumber(call("GET", spacing_key) or 0)
+  if not last then return {now, -1, "unreadable", {}, {}, "", {}} end
+  rate.last = math.max(rate.last, last)
+end
 
 -- Two milliseconds more: Redis counts whole ones, from a moment before now.
 local kept_for = math.ceil(2 * rate.window.span / 1000) + 2

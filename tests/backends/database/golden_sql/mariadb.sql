@@ -1672,7 +1672,6 @@ SELECT lane, gate, count(*) FROM djqueue_message WHERE queue = %s AND state = 4 
 -- pause_lane
 
 -- SELECT as in: claim: nothing is there
-SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
 BEGIN;
 -- SELECT as in: complete: in a lane
 -- SELECT as in: claim: from a lane, to which something came
