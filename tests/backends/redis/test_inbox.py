@@ -69,15 +69,16 @@ class IntoInbox:
         return RedisQueue.put_new(self, entry)
 
     def goes_there(self, entry):
-        is_small = len(entry.body) <= LONGEST_IN_INBOX
-        return self._inbox_is_open and is_small and not entry.priority and protocol.is_plain(entry)
+        fits = len(entry.body) <= LONGEST_IN_INBOX and " " not in entry.id
+        return self._inbox_is_open and fits and not entry.priority and protocol.is_plain(entry)
 
     def is_there(self, id):
         """Asked without a script, so that the inbox stays as it is."""
         execute, text = self._link.execute, protocol.text(id)
         arrivals = execute("XRANGE", self._inbox, "-", "+") if id in self.sent else ()
         self.sent.add(id)
-        return any(text in fields for _, fields in arrivals) or execute("HEXISTS", self._keys.part("env"), text)
+        lies_there = any(fields[0].partition(b" ")[0] == text for _, fields in arrivals)
+        return lies_there or execute("HEXISTS", self._keys.part("env"), text)
 
 
 class InboxQueue(IntoInbox, RedisQueue):
@@ -252,7 +253,7 @@ def test_a_clock_that_was_set_back_leaves_the_order(queue, redis_client):
     """As if it had been set back: the ids of the stream are ahead of the clock, and go on from there."""
     ahead = int((queue.now() + 3600) * 1000)
     order = [entry.id for entry in work()]
-    redis_client.xadd(INBOX, {"id": order[0], "body": b"work", "command": ""}, id=f"{ahead}-5")
+    redis_client.xadd(INBOX, {f"{order[0]} ": b"work"}, id=f"{ahead}-5")
     order += arrive(queue, 2)
     assert redis_client.xinfo_stream(INBOX)["last-generated-id"] == f"{ahead}-7".encode()
     order += [entry.id for entry in work() if queue.put([entry])]
@@ -475,6 +476,7 @@ def test_repeated_ids_are_forgotten(lossy_queue, redis_client):
 
 
 FOREIGN = [
+    {"a c": "b", "d": "e"},
     {"x": "y"},
     {"id": "a", "body": "b"},
     {"body": "b", "id": "a", "command": "c"},
@@ -500,7 +502,7 @@ def test_what_somebody_else_wrote_there_is_among_the_failed_and_stops_nothing(qu
 
 
 def test_a_command_that_is_not_utf8_stops_nothing(queue, redis_client):
-    redis_client.xadd(INBOX, {"id": b"\xff", "body": b"\xff", "command": b"\xff\x80 x"})
+    redis_client.xadd(INBOX, {b"\xff \xff\x80 x": b"\xff"})
     order = arrive(queue)
     assert ids_of(queue.claim(9))[-1:] == order
 
@@ -650,7 +652,7 @@ def test_a_cluster_has_none_and_takes_in_what_is_there(cluster_server):
             queue, entries = RedisBlockingQueue("mail", connection), work(2)
             assert queue.put_new(entries[0])
             assert not client.exists(INBOX)
-            client.xadd(INBOX, {"id": entries[1].id, "body": b"work", "command": ""})
+            client.xadd(INBOX, {f"{entries[1].id} ": b"work"})
             assert ids_of(queue.complete(queue.claim(5))) == [entry.id for entry in entries]
             client.set(f"{TAG}bell", "x")
             with pytest.raises(RedisKeyOfWrongType, match="bell"):

@@ -108,9 +108,9 @@ if not is_joined then reply[5] = {} end
 reply[6] = table.concat(flags)
 if #leased > 0 then
   call("ZREM", leases, "") -- a write that takes no memory
-  call("HSET", own, unpack(owned))
+  write("HSET", own, owned)
   if n > 0 then call("HSET", env, unpack(envelopes)) end
-  call("ZADD", leases, unpack(leased))
+  write("ZADD", leases, leased)
   if not of_lanes and not arrived then call("ZREMRANGEBYRANK", ready, LIFO and -#ids or 0, LIFO and -1 or #ids - 1) end
 end
 if arrived then leave_inbox(arrived) end

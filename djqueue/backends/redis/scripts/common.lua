@@ -13,6 +13,7 @@
 -- write (check), and a sweep puts back what any other left in no line. A full Redis refuses a script at its first write, if that
 -- takes memory, and never later. So put begins with such a write, and all others with one that takes none.
 local call, FAR, DIGITS, MOMENT, TOKEN, WAITING = redis.call, 9007199254740991, 28, 16, 16, 51
+local FEW, LONG, UNDO = 16, string.rep("0", 65), {HSET = "HDEL", ZADD = "ZREM"}
 local IS_FAILED = KEYS[1]:find("}:failed:", 1, true) -- names have no braces of their own in a key
 
 local function clock()
@@ -27,6 +28,14 @@ end
 -- Stops the script if one of these keys is of another type than the verb is for: HLEN, ZCARD, LLEN or STRLEN.
 local function check(verb, ...)
   for _, key in ipairs({...}) do call(verb, key) end
+end
+
+-- Writes pairs by HSET or ZADD. What is small and has short members is a list to the server, which reads that for each member. A
+-- member that is too long for a list makes an index of it; it is a score, too.
+local function write(verb, key, pairs)
+  if #pairs <= 2 * FEW then return call(verb, key, unpack(pairs)) end
+  call(verb, key, LONG, LONG, unpack(pairs))
+  call(UNDO[verb], key, LONG)
 end
 
 local function place(at, number)
@@ -54,6 +63,17 @@ end
 -- Takes numbers for places; gives the last of them.
 local function count_places(by, now)
   return count_up("seq", by, now / 1000000)
+end
+
+-- Gives the numbers of places that follow each other, as text: ten of them differ in the last digit, and to format one takes time.
+local function numbers(next)
+  local digits, tens = {[0] = "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}, nil
+  return function()
+    local last = next % 10
+    if last == 0 or not tens then tens = string.format("%011.0f", (next - last) / 10) end
+    next = next + 1
+    return tens .. digits[last]
+  end
 end
 
 local function member(id, envelope)

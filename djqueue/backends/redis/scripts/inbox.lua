@@ -1,4 +1,4 @@
--- What was put by one command each (XADD, without a script) lies in the inbox, a stream of id, body and command. Each script that
+-- What was put by one command each (XADD, without a script) lies in the inbox, a stream of "id command" and body. Each script that
 -- reads or changes what waits first takes it in: plain entries, new, of priority 0, due on arrival, in no lane.
 --
 -- The id of the stream is the millisecond of the arrival, so a place has the last microsecond of that, or the one before now if that
@@ -13,19 +13,20 @@ local function plain(attempts, command)
   return " 0 " .. attempts .. " 0 0 0 " .. #command - longer .. "\n" .. command
 end
 
--- The ids of arrivals, and whether all were written as they should be. What was not gets an id by its place.
-local function ids_of(found)
-  local ids, is_sound = {}, true
+-- The ids, commands and bodies of arrivals, and whether all were written as they should be. What was not has no command, and an id
+-- by its place.
+local function read_arrivals(found)
+  local ids, commands, bodies, is_sound = {}, {}, {}, true
   for i = 1, #found do
     local fields = found[i][2]
-    if fields[1] == "id" and fields[3] == "body" and fields[5] == "command" then
-      ids[i] = fields[2]
+    local at = #fields == 2 and fields[1]:find(" ", 2, true)
+    if at then
+      ids[i], commands[i], bodies[i] = fields[1]:sub(1, at - 1), fields[1]:sub(at + 1), fields[2]
     else
-      ids[i], is_sound = "inbox-" .. found[i][1], false
-      found[i][2] = {[4] = table.concat(fields, " "), [6] = false}
+      ids[i], commands[i], bodies[i], is_sound = "inbox-" .. found[i][1], false, table.concat(fields, " "), false
     end
   end
-  return ids, is_sound
+  return ids, commands, bodies, is_sound
 end
 
 -- Which of some ids are known: they wait or are leased, or were put again.
@@ -39,22 +40,22 @@ end
 -- The first arrivals, up to a number: ids, envelopes and bodies of those that are new, how many were read, and whether all are new
 -- and sound. What is not sound gets an envelope that says so, and a claim puts it aside like any other.
 local function arrivals(count, now, attempts)
-  local found, new, envelopes, bodies, n = call("XRANGE", inbox, "-", "+", "COUNT", count), {}, {}, {}, 0
-  local ids, is_sound = ids_of(found)
+  local found, new, envelopes, n = call("XRANGE", inbox, "-", "+", "COUNT", count), {}, {}, 0
+  local ids, commands, bodies, is_sound = read_arrivals(found)
   call("ZREM", ready, "") -- a write that takes no memory
   check("HLEN", body)
-  local known, number = known_of(ids), count_places(#found, now) - #found
+  local known, next_number = known_of(ids), numbers(count_places(#found, now) - #found)
   local command, arrived, moment, behind
   for i = 1, #ids do
-    local id, fields, at = ids[i], found[i][2], found[i][1]:match("^%d+")
+    local id, at, number = ids[i], found[i][1]:match("^%d+"), next_number()
     if not known[id] then
-      if at ~= arrived or fields[6] ~= command then
-        arrived, command = at, fields[6]
+      if at ~= arrived or commands[i] ~= command then
+        arrived, command = at, commands[i]
         moment = string.format("%016.0f", math.min(at * 1000 + 999, now - 1))
-        behind = " 0 " .. moment .. (command and plain(attempts, command) or " was in the inbox without id, body, command")
+        behind = " 0 " .. moment .. (command and plain(attempts, command) or " was in the inbox without id, command, body")
       end
       known[id], n = true, n + 1
-      new[n], bodies[n], envelopes[n] = id, fields[4], string.format("%s%012.0f", moment, number + i - 1) .. behind
+      new[n], bodies[n], envelopes[n] = id, bodies[i], moment .. number .. behind
     end
   end
   return new, envelopes, bodies, #found, is_sound and n == #found
@@ -64,7 +65,7 @@ end
 local function keep_by_id(hash, ids, values)
   local kept = {}
   for i = 1, #ids do kept[2 * i - 1], kept[2 * i] = ids[i], values[i] end
-  if #ids > 0 then call("HSET", hash, unpack(kept)) end
+  if #ids > 0 then write("HSET", hash, kept) end
 end
 
 -- Removes the first from the inbox. Each has rung.
@@ -83,7 +84,7 @@ local function take_in(now, wanted)
     for i, id in ipairs(ids) do members[2 * i - 1], members[2 * i] = 0, member(id, envelopes[i]) end
     keep_by_id(body, ids, bodies)
     keep_by_id(env, ids, envelopes)
-    if #ids > 0 then call("ZADD", ready, unpack(members)) end
+    if #ids > 0 then write("ZADD", ready, members) end
     leave_inbox(read)
     taken = taken + #ids
   end

@@ -7,14 +7,15 @@
 -- refuses any.
 local now, ids, here, known = clock(), {}, {}, {}
 for i = 3, #ARGV, 3 do ids[#ids + 1] = ARGV[i] end
-local seq = count_places(#ids, now) - #ids
+local next_number = numbers(count_places(#ids, now) - #ids)
 take_in(now)
 for number, envelope in ipairs(call("HMGET", env, unpack(ids))) do here[ids[number]] = envelope end
 
+local stands_now = string.format("%016.0f", now)
 local created, remember, n, bodies, envelopes, to_ready, to_delayed = " " .. whole(now) .. " ", ARGV[2], 0, {}, {}, {}, {}
 local scores = {} -- by what stands behind the moments, which most entries have in common
 for number, id in ipairs(ids) do
-  local given = ARGV[3 * number + 2]
+  local given, place_number = ARGV[3 * number + 2], next_number()
   local finished = remember ~= "" and call("ZSCORE", done, id)
   if here[id] or finished and now - finished < tonumber(remember) then
     known[#known + 1] = number
@@ -24,7 +25,7 @@ for number, id in ipairs(ids) do
       due, rest = given:match("^- (%S+) (.*)$")
     end
     local at = due == "0" and 0 or moment(due, now)
-    local stands = place(at > 0 and at or now, seq)
+    local stands = (at > 0 and string.format("%016.0f", at) or stands_now) .. place_number
     local envelope = stands .. " " .. (due == "0" and due or whole(at)) .. created .. rest
     n = n + 2
     bodies[n - 1], bodies[n], envelopes[n - 1], envelopes[n] = id, ARGV[3 * number + 1], id, envelope
@@ -38,16 +39,15 @@ for number, id in ipairs(ids) do
     end
     here[id] = true
   end
-  seq = seq + 1
 end
 if n > 0 then
   check("HLEN", body)
   check("ZCARD", ready, delayed)
   check("LLEN", bell)
-  call("HSET", body, unpack(bodies))
-  call("HSET", env, unpack(envelopes))
+  write("HSET", body, bodies)
+  write("HSET", env, envelopes)
 end
-if #to_delayed > 0 then call("ZADD", delayed, unpack(to_delayed)) end
-if #to_ready > 0 then call("ZADD", ready, unpack(to_ready)) end
+if #to_delayed > 0 then write("ZADD", delayed, to_delayed) end
+if #to_ready > 0 then write("ZADD", ready, to_ready) end
 ring(n / 2, ARGV[1])
 return {known, {}}
