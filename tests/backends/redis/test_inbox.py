@@ -501,6 +501,15 @@ def test_what_somebody_else_wrote_there_is_among_the_failed_and_stops_nothing(qu
     assert len(queue.claim(10)) == 1
 
 
+@pytest.mark.parametrize("id", ["0" * 65, "x" * 65, "\xff" * 65, "a b"])
+def test_an_id_of_any_text_is_among_many(queue, id):
+    entries = [*work(40), Entry(b"its own", id), *work(40)]
+    assert queue.put(entries) == [True] * 81
+    leases = [lease for size in (64, 64) for lease in queue.claim(size)]
+    assert [(lease.entry.id, lease.entry.body) for lease in leases] == [(one.id, one.body) for one in entries]
+    assert len(queue.complete(leases)) == 81
+
+
 def test_a_command_that_is_not_utf8_stops_nothing(queue, redis_client):
     redis_client.xadd(INBOX, {b"\xff \xff\x80 x": b"\xff"})
     order = arrive(queue)

@@ -13,7 +13,6 @@
 -- write (check), and a sweep puts back what any other left in no line. A full Redis refuses a script at its first write, if that
 -- takes memory, and never later. So put begins with such a write, and all others with one that takes none.
 local call, FAR, DIGITS, MOMENT, TOKEN, WAITING = redis.call, 9007199254740991, 28, 16, 16, 51
-local FEW, LONG, UNDO = 16, string.rep("0", 65), {HSET = "HDEL", ZADD = "ZREM"}
 local IS_FAILED = KEYS[1]:find("}:failed:", 1, true) -- names have no braces of their own in a key
 
 local function clock()
@@ -31,11 +30,17 @@ local function check(verb, ...)
 end
 
 -- Writes pairs by HSET or ZADD. What is small and has short members is a list to the server, which reads that for each member. A
--- member that is too long for a list makes an index of it; it is a score, too.
+-- member that is too long for a list makes an index of it; no id is of such bytes.
 local function write(verb, key, pairs)
-  if #pairs <= 2 * FEW then return call(verb, key, unpack(pairs)) end
-  call(verb, key, LONG, LONG, unpack(pairs))
-  call(UNDO[verb], key, LONG)
+  if #pairs <= 32 then return call(verb, key, unpack(pairs)) end
+  local long = string.rep("\255", 65)
+  if verb == "HSET" then
+    call("HSET", key, long, "", unpack(pairs))
+    call("HDEL", key, long)
+  else
+    call("ZADD", key, 0, long, unpack(pairs))
+    call("ZREM", key, long)
+  end
 end
 
 local function place(at, number)
