@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field
 from datetime import timedelta
 from enum import StrEnum
@@ -14,27 +14,18 @@ from asgiref.sync import sync_to_async
 from django.db import transaction
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue, Entry, Record
-from djqueue.backends.entries import LEASED
+from djqueue.backends.base import BaseQueue, Entry
+from djqueue.backends.entries import DONE, FAILED
 from djqueue.backends.guards import DedupMark
 from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import CommandFailed, NoResult, QueueError, ResultTimeout
 from djqueue.hints import answering
-from djqueue.messages.failures import errors_of
 from djqueue.running.attempts import attempts_of
 from djqueue.running.context import current_message
-from djqueue.running.history import ended_of, record_of_cancelled
-from djqueue.running.result_store import (
-    DONE,
-    FAILED,
-    KEPT,
-    Progress,
-    ask_to_stop,
-    end_of,
-    fact_of_cancelled,
-    progress_of,
-    read_end,
-)
+from djqueue.running.ends import End, Progress, of_cancelled
+from djqueue.running.finding import UNTIL_KEPT, failed, find, held, kept, recorded
+from djqueue.running.history import is_kept, record_of_end
+from djqueue.running.result_store import KEPT, ask_to_stop, fact_of_end, progress_of, read_end
 from djqueue.utils import seconds, value
 from djqueue.wiring import queues
 
@@ -53,7 +44,7 @@ GONE_AFTER = 3.0
 """Seconds for which a message must have been nowhere before waiting ends: its result may come a moment later."""
 CONFIRMED_AFTER = 0.05
 """Seconds between two reads of the value of a message that is done: its store may have it a moment later."""
-RUNNING, REFUSED, UNKNOWN = "running", "refused", "unknown"
+REFUSED, UNKNOWN = "refused", "unknown"
 
 
 class Cancelled(StrEnum):
@@ -157,15 +148,10 @@ class Result(Generic[R_co]):
         if self.enqueued is False:
             return REFUSED
         try:
-            end = self._end()
+            end = find(self._queue, self.id)
         except NoResult:  # there is a result, which cannot be read
             return UNKNOWN
-        if end is not None:
-            return end["status"]
-        if place := self._place():
-            return place
-        ended = ended_of(self._queue, self.id)
-        return UNKNOWN if ended is None else ended.status
+        return UNKNOWN if end is None else end.status
 
     @property
     def progress(self) -> Progress | None:
@@ -175,10 +161,8 @@ class Result(Generic[R_co]):
     @property
     def errors(self) -> list[dict[str, Any]]:
         """The record of each failed start: at, attempt, reason, exception, traceback, host; the oldest first."""
-        record = self._record() or self._failed()
-        if record is not None:
-            return errors_of(record.entry.errors)
-        return (self._kept() or {}).get("errors", [])
+        end = find(self._queue, self.id, (held, failed, kept))
+        return [] if end is None else [*end.errors]
 
     def get(self, timeout: float | timedelta | None = None, **unknown: Never) -> R_co:
         """What the command returned; waits for it up to ``timeout`` seconds (None: as long as it takes).
@@ -231,15 +215,17 @@ class Result(Generic[R_co]):
 
     def _remove(self) -> bool:
         """Whether it waited, and is gone."""
-        record, queue = self._record(), self._queue
-        entry = Entry(b"", self.id, command=self.command) if record is None else record.entry
-        attempts = attempts_of(queue, entry, entry.attempts)
+        queue, waits = self._queue, held(self._queue, self.id)
+        entry = Entry(b"", self.id, command=self.command)
+        if waits is not None and waits.entry is not None:
+            entry = waits.entry
+        end = of_cancelled(entry, attempts_of(queue, entry, entry.attempts), queue.now())
         keep = seconds(conf.get("QUEUE_RESULT_TTL") or KEPT, "QUEUE_RESULT_TTL")
-        fact = fact_of_cancelled(queue, entry, attempts, keep) if "facts" in queue.features else None
-        return queue.remove([self.id], [fact], [record_of_cancelled(queue, entry, attempts)]) == 1
+        fact = fact_of_end(queue, self.id, end, keep) if "facts" in queue.features else None
+        return queue.remove([self.id], [fact], [record_of_end(end) if is_kept(queue) else b""]) == 1
 
     def _not_cancelled(self) -> Cancelled:
-        if self._record() is not None:
+        if held(self._queue, self.id) is not None:
             return Cancelled.RUNNING
         return Cancelled.UNKNOWN if self.status == UNKNOWN else Cancelled.ENDED
 
@@ -247,47 +233,23 @@ class Result(Generic[R_co]):
     def _queue(self) -> BaseQueue:
         return queues[self.queue_name]
 
-    def _kept(self) -> dict[str, Any] | None:
-        return end_of(self._queue, self.id)
+    def _kept(self) -> End | None:
+        return kept(self._queue, self.id)
 
-    def _end(self) -> dict[str, Any] | None:
-        """The record of its end, or None. The record of a failure counts no more once the message is retried."""
-        kept = self._kept()
-        return None if kept is not None and kept["status"] == FAILED and self._record() is not None else kept
-
-    def _end_without_result(self) -> dict[str, Any] | None:
+    def _end_without_result(self) -> End | None:
         """What is known of its end where no result is kept: by the failed queue, or by the history."""
-        if self._record() is not None:
+        end = find(self._queue, self.id, UNTIL_KEPT)
+        if end is None or not end.is_over:
             return None
-        if (failed := self._failed()) is not None:
-            errors = errors_of(failed.entry.errors)
-            return {"status": FAILED, "reason": errors[-1]["reason"] if errors else "", "errors": errors}
-        if (ended := ended_of(self._queue, self.id)) is None:
-            return None
-        reason = NOT_KEPT.format(self.id) if ended.status == DONE else ended.error
-        return self._kept() or {"status": ended.status, "reason": reason}  # it may have ended since the first look
+        return self._kept() or end  # it may have ended since the first look
 
-    def _record(self) -> Record | None:
-        return None if "inspect" not in self._queue.features else self._queue.find(self.id)
-
-    def _failed(self) -> Record | None:
-        failed = self._queue.failed
-        return None if failed is None or "inspect" not in failed.features else failed.find(self.id)
-
-    def _place(self) -> str:
-        """The state in which its queue has it; "" if it has not."""
-        record = self._record()
-        if record is not None:
-            return RUNNING if record.state == LEASED else record.state
-        return "" if self._failed() is None else FAILED
-
-    def _value_of(self, end: Mapping[str, Any]) -> Any:
+    def _value_of(self, end: End) -> Any:
         """What the command returned. Raises CommandFailed or NoResult, with a note that names the message."""
-        if end["status"] == DONE and "value" in end:
-            return end["value"]
-        error: QueueError = NoResult(end.get("reason", "it was not kept"))
-        if end["status"] != DONE:
-            error = CommandFailed(end.get("reason", ""), end["status"], end.get("errors"))
+        if end.has_value:
+            return end.value
+        error: QueueError = NoResult(end.reason or NOT_KEPT.format(self.id))
+        if end.status != DONE:
+            error = CommandFailed(end.reason, end.status, [*end.errors])
         of = f" of {self.command}" if self.command else ""
         error.add_note(f"Message {self.id}{of} in queue {self.queue_name!r}.")
         raise error
@@ -310,18 +272,18 @@ def statuses(queue: BaseQueue, ids: Sequence[str]) -> list[str]:
 
     Results are read at once, and the history before the queue: only what has failed there may wait again.
     """
-    kept = queue.store.get_many([f"{RESULTS}{id}" for id in ids]) if "facts" in queue.features else [None] * len(ids)
-    return [_status(queue, id, value) for id, value in zip(ids, kept, strict=True)]
+    results = queue.store.get_many([f"{RESULTS}{id}" for id in ids]) if "facts" in queue.features else [None] * len(ids)
+    return [_status(queue, id, result) for id, result in zip(ids, results, strict=True)]
 
 
-def _status(queue: BaseQueue, id: str, kept: bytes | None) -> str:
+def _status(queue: BaseQueue, id: str, result: bytes | None) -> str:
     try:
-        end = None if kept is None else read_end(queue, id, kept)
+        end = recorded(queue, id) if result is None else read_end(queue, id, result)
     except NoResult:  # there is a result, which cannot be read
         return UNKNOWN
-    ended = ended_of(queue, id) if end is None else None
-    known = end["status"] if end is not None else UNKNOWN if ended is None else ended.status
-    return known if known not in (FAILED, UNKNOWN) else Result(id, queue_name=queue.alias)._place() or known
+    if end is None or end.status == FAILED:
+        end = find(queue, id, (held, failed)) or end
+    return UNKNOWN if end is None else end.status
 
 
 NOT_KEPT = "message {} is done, and what it returned is not kept, or not any more: keep it with result_ttl."
@@ -350,24 +312,24 @@ class ResultWait:
         self._timeout = None if timeout is None else seconds(timeout, "get(timeout=…)")
         self._began = self._seen = time.monotonic()
 
-    def look(self) -> dict[str, Any] | None:
-        """The record of its end, or None: then wait for ``pause`` seconds. Raises what :meth:`Result.get` raises."""
+    def look(self) -> End | None:
+        """How it ended, or None: then wait for ``pause`` seconds. Raises what :meth:`Result.get` raises."""
         result, is_late = self._result, self.pause >= LAST_LOOK
-        end = result._end()
+        end = result._kept()
         if end is None and (self._was_done is not False or is_late or self._left() <= 0):
             end = result._end_without_result()
             if self._may_come(end):
                 return None
         if end is None:
             result._refuse_to_wait_for_ever()
-            is_gone = is_late and "inspect" in result._queue.features and result._record() is None
+            is_gone = is_late and "inspect" in result._queue.features and held(result._queue, result.id) is None
             self._refuse_to_wait_longer(is_gone)
         return end
 
-    def _may_come(self, end: dict[str, Any] | None) -> bool:
+    def _may_come(self, end: End | None) -> bool:
         """Whether to look once more for what a message returned, though the history says that it is done."""
         is_last = self._was_done or not self._result.kept or self._left() <= 0
-        self._was_done = end is not None and end["status"] == DONE
+        self._was_done = end is not None and end.status == DONE
         if is_last or not self._was_done:
             return False
         self.pause = min(CONFIRMED_AFTER, self._left())

@@ -21,8 +21,9 @@ from djqueue.flow.gates import Gate
 from djqueue.policies.policy import Policy
 from djqueue.running.attempts import Attempt, note
 from djqueue.running.context import Control
+from djqueue.running.ends import Progress
 from djqueue.running.instruments import Run
-from djqueue.running.result_store import Progress, are_cancelled, is_cancelled, report_progress
+from djqueue.running.result_store import are_cancelled, is_cancelled, report_progress
 from djqueue.running.settle import proof_of
 from djqueue.utils import clock, log_safely, seconds
 

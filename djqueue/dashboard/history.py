@@ -12,7 +12,7 @@ from djqueue.dashboard.site import Site
 from djqueue.operations import history
 from djqueue.operations.history import EndedMessage, HistoryFilter, HistoryPage
 from djqueue.operations.queues import left_out, of_each
-from djqueue.running.history import STATUSES
+from djqueue.running.ends import STATUSES
 
 
 def page(site: Site, request: HttpRequest) -> HttpResponse:

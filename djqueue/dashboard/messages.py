@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -14,7 +15,6 @@ from djqueue.dashboard.seeing import able, advised
 from djqueue.dashboard.selecting import AppliedFilter, asked, position_in, written
 from djqueue.dashboard.site import Site
 from djqueue.exceptions import NoResult
-from djqueue.messages.failures import errors_of
 from djqueue.operations import explaining, paging
 from djqueue.operations.actions import Action
 from djqueue.operations.failed import FailedMessage, call_of
@@ -24,8 +24,9 @@ from djqueue.operations.queues import asking_stores, chosen, left_out, of_each
 from djqueue.operations.unknown import NOT_BEGUN
 from djqueue.registry import registry
 from djqueue.running.describing import result_of
-from djqueue.running.history import Ended, ended_of
-from djqueue.running.result_store import Progress, end_of, progress_of
+from djqueue.running.ends import End, Progress
+from djqueue.running.finding import FOR_OPERATORS, find, kept
+from djqueue.running.result_store import progress_of
 from djqueue.wiring import queues as all_queues
 from djqueue.words import NONE
 
@@ -77,26 +78,24 @@ def one(site: Site, request: HttpRequest) -> HttpResponse:
     with asking_stores():
         found, explained = explaining.look_up(id, queues)
         queue = all_queues[explained.queue] if explained.queue else None
-        ended = None if found or queue is None else ended_of(queue, id)
+        end = found.end if found else find(queue, id, FOR_OPERATORS) if queue else None
         did = explaining.acts_on(id, queues if queue is None else [queue])
     reasons = advised(explained.reasons)
-    context = {"id": id, "message": found, "reasons": reasons, "queue": explained.queue, "ended": ended}
-    if queue and found:
-        context |= _known(site, request, queue, found)
-    if queue and ended:
-        context["actions"] = message_actions.allowed(site, request, [ended.status])
-    if queue and ended and site.may(request, "view_arguments"):
-        context["returned"] = ended.value or _result(queue, id, ended)
-    context["events"] = _events(found, ended, did, explaining.began(queue, found) if queue and found else 0.0)
+    context: dict[str, Any] = {"id": id, "message": found, "reasons": reasons, "queue": explained.queue}
+    if queue and end:
+        if found:
+            end = replace(end, began=explaining.began(queue, found), progress=_progress(queue, found))
+        context |= {"end": end, "actions": message_actions.allowed(site, request, [end.status])}
+        context["attempts"] = [_attempt(error) for error in reversed(end.errors)]
+        if site.may(request, "view_arguments"):
+            context |= _call(queue, found) if found else {"returned": end.returned or _result(queue, id, end)}
+    context["events"] = _events(end or End(), did)
     return site.show(request, "message", context, f"Message {id}", status=200 if queue or did else 404)
 
 
-def _known(site: Site, request: HttpRequest, queue: BaseQueue, found: MessageRow) -> dict[str, Any]:
-    shown = {}
-    if site.may(request, "view_arguments"):
-        shown["call"], shown["call_problem"] = call_of(queue, found.entry)
-    acts = message_actions.allowed(site, request, [found.state])
-    return {**shown, "actions": acts, "attempts": _attempts(found)[::-1], "progress": _progress(queue, found)}
+def _call(queue: BaseQueue, found: MessageRow) -> dict[str, str]:
+    call, problem = call_of(queue, found.entry)
+    return {"call": call, "call_problem": problem}
 
 
 def _progress(queue: BaseQueue, found: MessageRow) -> Progress | None:
@@ -107,16 +106,16 @@ def _progress(queue: BaseQueue, found: MessageRow) -> Progress | None:
         return None
 
 
-def _result(queue: BaseQueue, id: str, ended: Ended) -> str:
+def _result(queue: BaseQueue, id: str, end: End) -> str:
     """What a message returned, if that is kept and known to be sensitive or not; "" otherwise."""
-    command = registry.get(ended.command)
+    command = registry.get(end.command)
+    if command is None:
+        return ""
     try:
-        kept = None if command is None or "facts" not in queue.features else end_of(queue, id)
+        signed = end if end.has_value else kept(queue, id)
     except NoResult as error:
         return f"cannot be shown: {error}"
-    if command is None or kept is None or "value" not in kept:
-        return ""
-    return result_of(command, kept["value"])
+    return result_of(command, signed.value) if signed is not None and signed.has_value else ""
 
 
 class FailedAttempt(NamedTuple):
@@ -142,10 +141,6 @@ class FailedAttempt(NamedTuple):
         return self.reason if self.reason.startswith(NOT_BEGUN) else f"Attempt {self.number}: {self.reason}"
 
 
-def _attempts(found: MessageRow) -> list[FailedAttempt]:
-    return [_attempt(error) for error in errors_of(found.entry.errors)]
-
-
 def _attempt(error: dict[str, Any]) -> FailedAttempt:
     at, seconds = (value if isinstance(value, int | float) else None for value in map(error.get, ("at", "seconds")))
     texts = {name: str(error.get(name) or "") for name in ("attempt", "consumer", "host", "reason", "traceback")}
@@ -160,15 +155,11 @@ class Event(NamedTuple):
     text: str
 
 
-def _events(found: MessageRow | None, ended: Ended | None, did: Sequence[Action], began: float) -> list[Event]:
+def _events(end: End, did: Sequence[Action]) -> list[Event]:
     """What is known to have happened to a message, in order."""
+    by = f" in {end.worker}" if end.worker else ""
     events = [Event(action.at, f"{action.action} by {action.by}") for action in did]
-    if found is not None:
-        events.append(Event(found.created, "enqueued"))
-        events += [Event(one.at, one.words) for one in _attempts(found)]
-        events += [Event(began, f"attempt {found.attempts} began in {found.consumer}")] if began else []
-    if ended is not None:
-        words = f"attempt {ended.attempts} began" + (f" in {ended.worker}" if ended.worker else "")
-        events += [Event(ended.enqueued, "enqueued"), Event(ended.ended, f"ended: {ended.status}")]
-        events += [Event(ended.began, words)] if ended.seconds else []
+    events += [Event(end.enqueued, "enqueued"), *(Event(one.at, one.words) for one in map(_attempt, end.errors))]
+    events += [Event(end.began, f"attempt {end.attempts} began{by}")] if end.seconds or not end.is_over else []
+    events += [Event(end.ended, f"ended: {end.status}")]
     return sorted((one for one in events if one.at), key=lambda event: event.at)

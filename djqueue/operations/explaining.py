@@ -12,7 +12,7 @@ from math import inf
 from djqueue.backends.base import BaseQueue, Entry, LaneRecord, Record, walk
 from djqueue.backends.entries import DELAYED, FAILED, LEASED, Lease, QueueStats
 from djqueue.backends.items import MARK
-from djqueue.exceptions import InvalidMessage, NoResult, StoreError, UnknownCommand
+from djqueue.exceptions import InvalidMessage, StoreError, UnknownCommand
 from djqueue.flow.gates import LANE_CLOSED, LANE_QUEUED, LANE_READY, LANE_SCHEDULED, Gate
 from djqueue.messages.failures import errors_of, is_put_off, text_of
 from djqueue.operations.actions import Action, actions
@@ -27,10 +27,11 @@ from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.running.consumers import ConsumerRecord
 from djqueue.running.context import open_entry
+from djqueue.running.ends import End
 from djqueue.running.executor import policy_of
-from djqueue.running.history import ended_of
+from djqueue.running.finding import FOR_OPERATORS, find
 from djqueue.running.pauses import COMMAND, Pause, Pauses
-from djqueue.running.result_store import end_of, is_cancelled
+from djqueue.running.result_store import is_cancelled
 from djqueue.utils import plain
 from djqueue.wiring import queues as all_queues
 from djqueue.words import SHORT_ID, age, duration, moment, number
@@ -121,8 +122,8 @@ def _waiting(queue: BaseQueue, id: str) -> tuple[MessageRow, Explanation] | None
 
 
 def _ended(queue: BaseQueue, id: str) -> tuple[None, Explanation] | None:
-    end = _end_of(queue, id)
-    return None if end is None else (None, end)
+    end = find(queue, id, FOR_OPERATORS)
+    return None if end is None else (None, _explained(queue, id, end))
 
 
 def _unreachable(queue: BaseQueue, error: Exception) -> Reason:
@@ -176,22 +177,13 @@ def _never_seen(id: str, queues: Sequence[BaseQueue], asked: Sequence[BaseQueue]
     yield Reason("unknown", f"{has}, and none remembers that it has ended.", advice + more)
 
 
-def _end_of(queue: BaseQueue, id: str) -> Explanation | None:
-    """What the history, or else the result, says about a message that has ended."""
-    if (ended := ended_of(queue, id)) is not None:
-        why = f": {ended.error}" if ended.error else ""
-        by = f" by {ended.worker}" if ended.worker else ""
-        ran = f", at attempt {ended.attempts}{by} in {duration(ended.seconds)}" if ended.attempts else ""
-        text = f"It ended as {ended.status} at {moment(ended.ended)}{ran}{why}."
-        return Explanation(id, queue.alias, ended.command, ended.status, (Reason("ended", text),))
-    try:
-        end = end_of(queue, id) if "facts" in queue.features else None
-    except NoResult:  # what is kept cannot be read
-        return None
-    if end is None:
-        return None
-    why = f": {end['reason']}" if end.get("reason") else ""
-    return Explanation(id, queue.alias, "", end["status"], (Reason("ended", f"It ended as {end['status']}{why}."),))
+def _explained(queue: BaseQueue, id: str, end: End) -> Explanation:
+    """What is known about a message that has ended."""
+    why = f": {end.reason}" if end.reason else ""
+    by = f" by {end.worker}" if end.worker else ""
+    ran = f", at attempt {end.attempts}{by} in {duration(end.seconds)}" if end.attempts else ""
+    text = f"It ended as {end.status} at {moment(end.ended)}{ran}{why}."
+    return Explanation(id, queue.alias, end.command, end.status, (Reason("ended", text),))
 
 
 def _failure(one: MessageRow) -> Reason:

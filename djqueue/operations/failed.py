@@ -13,11 +13,12 @@ from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import FAILED
 from djqueue.exceptions import InvalidMessage, UnknownCommand
 from djqueue.messages.failures import errors_of, kind_of, text_of
-from djqueue.operations.messages import MessageRow, failed_at, last_error, of_last
+from djqueue.operations.messages import MessageRow, last_error
 from djqueue.operations.reports import Kind, as_json, column, columns, report_row
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
 from djqueue.running.describing import arguments_of
+from djqueue.running.ends import failed_at, of_last
 from djqueue.words import NONE
 
 

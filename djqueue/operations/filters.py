@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from djqueue.backends.base import Record
-from djqueue.operations.messages import about, failed_at, last_error
+from djqueue.operations.messages import about, last_error
+from djqueue.running.ends import failed_at
 from djqueue.words import format_span, parse_span, short_lane
 
 ENQUEUED, FAILED = "was enqueued", "failed"

@@ -16,7 +16,8 @@ from djqueue.operations.filters import is_named
 from djqueue.operations.finding import LEAST_PART
 from djqueue.operations.paging import MOST_CHECKED, SIZE, is_part
 from djqueue.operations.reports import Kind, column, report_row
-from djqueue.running.history import STATUSES, Ended, read
+from djqueue.running.ends import STATUSES, End
+from djqueue.running.history import read
 
 LATE = 3600.0
 """Seconds from its end until a message is settled, if its store was unreachable: records come in that order."""
@@ -30,7 +31,7 @@ class Row(NamedTuple):
 
     queue: BaseQueue
     id: str
-    ended: Ended
+    end: End
     cursor: str = ""
     """Pass this as ``before`` to continue after this row."""
 
@@ -61,12 +62,12 @@ class EndedMessage:
     @classmethod
     def of(cls, row: Row, shows_call: bool = True) -> EndedMessage:
         """The row of a message; ``shows_call`` says whether its arguments and its result may be seen."""
-        one = row.ended
-        call, value = (one.call, one.value) if shows_call else ("", "")
-        about = " · ".join(filter(None, [one.error, call, f"returned {value}" if value else ""]))
+        one = row.end
+        call, value = (one.call, one.returned) if shows_call else ("", "")
+        about = " · ".join(filter(None, [one.reason, call, f"returned {value}" if value else ""]))
         return cls(
             *(row.id, row.queue.alias, one.command, one.status, one.ended, one.seconds, one.attempts, one.worker),
-            *(about, one.enqueued, one.began, one.error, call, value),
+            *(about, one.enqueued, one.began, one.reason, call, value),
         )
 
 
@@ -86,12 +87,12 @@ class HistoryFilter:
 
     def picks(self, row: Row) -> bool:
         """Whether a message is selected. A record that cannot be read is not: it has no status."""
-        one = row.ended
+        one = row.end
         return (
             one.status in self.statuses
             and one.ended >= self.since
             and (not self.command or is_named(one.command, self.command))
-            and (not self.exception or is_named(one.error, self.exception))
+            and (not self.exception or is_named(one.reason, self.exception))
             and (not self.id or row.id == self.id or (len(self.id) >= LEAST_PART and is_part(self.id, row.id)))
         )
 
@@ -108,7 +109,7 @@ def selected(queue: BaseQueue, wanted: HistoryFilter, first: int) -> Iterator[Ro
     for row in rows:
         if wanted.picks(row):
             yield row
-        elif 0 < row.ended.ended < wanted.since - LATE:
+        elif 0 < row.end.ended < wanted.since - LATE:
             return
 
 

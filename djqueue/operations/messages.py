@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from djqueue import conf
 from djqueue.backends.base import BaseQueue, Entry, Record
-from djqueue.backends.entries import DELAYED, FAILED, LEASED, READY
+from djqueue.backends.entries import DELAYED, DONE, FAILED, LEASED
 from djqueue.exceptions import NotSupported
 from djqueue.messages.envelope import readdressed
 from djqueue.messages.failures import errors_of
@@ -17,17 +17,15 @@ from djqueue.operations.reports import Kind, column, report_row
 from djqueue.registry import registry
 from djqueue.results import Cancelled, Result
 from djqueue.running.context import open_entry
+from djqueue.running.ends import RUNNING, WAITING, End, of_last, of_record
 from djqueue.running.executor import policy_of
-from djqueue.running.history import Ended, ended_of
+from djqueue.running.finding import FOR_OPERATORS, Place, failed, find, held
 from djqueue.utils import slices
 from djqueue.wiring import queues
 from djqueue.words import cut
 
-RUNNING = "running"
-WAITING = (READY, DELAYED)
 STATES = (*WAITING, RUNNING, FAILED)
-DONE = "done"
-"""The state of a message that is only in the history of its queue: it is found by its whole id."""
+"""Those of what is in a queue. What is done is only in the history, or has a result: it is found by its whole id."""
 CHUNK = 500
 """Messages that are changed at a time."""
 LONGEST_WHAT = 200
@@ -71,42 +69,42 @@ class MessageRow:
     """Why the last attempt failed, if one did."""
     description: str = column()
     """What the command's ``describe`` said of the call at the last attempt that failed."""
+    end: End = field(repr=False, compare=False)
+    """What became of it, or how far it is."""
     entry: Entry = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, queue: BaseQueue, record: Record, state: str = "") -> MessageRow:
         """The message of a record, of the failed queue if its state is ``failed``."""
-        entry, errors = record.entry, errors_of(record.entry.errors)
-        reason, said = of_last(errors, "reason"), _described(errors)
-        state = state or (RUNNING if record.state == LEASED else record.state)
-        by = f"by {record.owner}" if record.owner else ""
+        return cls.of_end(queue, of_record(record, state), record.entry)
+
+    @classmethod
+    def of_end(cls, queue: BaseQueue, end: End, entry: Entry) -> MessageRow:
+        """A message by what is known of it. What is done has no more than an empty body."""
+        state, said = end.status, _described(end.errors)
+        by = f"by {end.worker}" if end.worker else ""
         return cls(
             id=entry.id,
             queue=queue.alias,
             command=entry.command,
             state=state,
             created=entry.created,
-            due=record.at if state == DELAYED else None,
-            at=failed_at(record) if state == FAILED else record.at,
+            due=end.at if state == DELAYED else None,
+            at=end.ended if end.is_over else end.at,
             attempts=entry.attempts,
             priority=entry.priority,
             lane=entry.lane,
-            about=" · ".join(filter(None, [by, said, reason])),
+            about=" · ".join(filter(None, [by, said, end.reason])),
             failures=entry.failures,
             lost=entry.lost,
-            consumer=record.owner,
+            consumer=end.worker,
             bytes=len(entry.body),
-            exception=of_last(errors, "exception"),
-            reason=reason,
+            exception=of_last(end.errors, "exception"),
+            reason=end.reason,
             description=said,
+            end=end,
             entry=entry,
         )
-
-    @classmethod
-    def of_ended(cls, queue: BaseQueue, id: str, ended: Ended) -> MessageRow:
-        """A message that is done, as far as the history of its queue knows it."""
-        entry = Entry(b"", id, command=ended.command, created=ended.enqueued, attempts=ended.attempts)
-        return cls.of(queue, Record(entry, DONE, ended.ended, ended.worker))
 
 
 def failed_queue(queue: BaseQueue) -> BaseQueue:
@@ -117,36 +115,22 @@ def failed_queue(queue: BaseQueue) -> BaseQueue:
 
 def find_message(queue: BaseQueue, id: str, states: Sequence[str] = STATES) -> MessageRow | None:
     """The message of that id, if it is in one of these states."""
-    if {*states} & {*WAITING, RUNNING} and (found := queue.find(id)) is not None:
-        one = MessageRow.of(queue, found)
-        return one if one.state in states else None
-    if FAILED in states and (found := failed_queue(queue).find(id)) is not None:
-        return MessageRow.of(queue, found, FAILED)
-    ended = ended_of(queue, id) if DONE in states else None
-    return MessageRow.of_ended(queue, id, ended) if ended is not None and ended.status == DONE else None
+    places: list[Place] = [held] if {*states} & {*WAITING, RUNNING} else []
+    places += [failed] if FAILED in states else []
+    places += FOR_OPERATORS if DONE in states else ()
+    end = find(queue, id, places)
+    if end is None or end.status not in states:
+        return None
+    entry = end.entry or Entry(b"", id, command=end.command, created=end.enqueued, attempts=end.attempts)
+    return MessageRow.of_end(queue, end, entry)
 
 
 # ---- What its entry says about failed attempts
 
 
-def failed_at(record: Record) -> float:
-    """When a message came into the failed queue (epoch seconds, the store's clock); 0 if that is not known."""
-    # For a leased or delayed message, the record has the end of the lease or delay instead.
-    if record.state == READY:
-        return record.at
-    errors = errors_of(record.entry.errors)
-    at = errors[-1].get("at") if errors else None
-    return float(at) if isinstance(at, int | float) else 0.0
-
-
 def last_error(entry: Entry, key: str) -> str:
     """A value of the last error that an entry carries; "" if there is none."""
     return of_last(errors_of(entry.errors), key)
-
-
-def of_last(errors: Sequence[dict[str, Any]], key: str) -> str:
-    """A value of the last of some errors; "" if there is none."""
-    return str(errors[-1].get(key) or "") if errors else ""
 
 
 def _described(errors: Sequence[dict[str, Any]]) -> str:

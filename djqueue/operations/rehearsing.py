@@ -26,9 +26,9 @@ from djqueue.messages.failures import begin_at_the_command
 from djqueue.registry import registry
 from djqueue.running.context import Control, Job, open_entry
 from djqueue.running.describing import arguments_of, result_of
+from djqueue.running.ends import Progress
 from djqueue.running.executor import judged, note_attempts, policy_of, run_here
 from djqueue.running.handlers import BatchRunnable
-from djqueue.running.result_store import Progress
 from djqueue.wiring import queues as all_queues
 
 OUTBOX = "django.core.mail.backends.locmem.EmailBackend"

@@ -7,16 +7,15 @@ from collections.abc import Iterable
 from typing import Any, Unpack, cast
 
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import FAILED
+from djqueue.backends.entries import DONE, FAILED
 from djqueue.enqueueing.command import Call, Command
 from djqueue.enqueueing.producer import send
 from djqueue.exceptions import NotSupported
-from djqueue.operations.messages import DONE, ActionOptions, MessageRow, find_message, in_batches
+from djqueue.operations.messages import ActionOptions, MessageRow, find_message, in_batches
 from djqueue.policies.policy import Policy
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
 from djqueue.running.executor import policy_of
-from djqueue.running.history import ended_of
 
 NOT_KEPT = "the history keeps no arguments of it, as QUEUE_HISTORY['arguments'] is off"
 NOT_WHOLE = "the history keeps its arguments masked or cut, or they are no plain values"
@@ -37,7 +36,7 @@ def send_copy(queue: BaseQueue, ids: Iterable[str], **options: Unpack[ActionOpti
 
 
 def _sent(queue: BaseQueue, one: MessageRow) -> bool:
-    command, call, policy = _failed_call(queue, one) if one.state == FAILED else _done_call(queue, one)
+    command, call, policy = _failed_call(queue, one) if one.state == FAILED else _done_call(one)
     [result] = send(command, command.prepared_again(call, policy))
     if not result.enqueued:
         raise NotSupported(f"{one.id}: another call waits or runs for it")
@@ -50,15 +49,15 @@ def _failed_call(queue: BaseQueue, one: MessageRow) -> tuple[Command[..., Any], 
     return command, Call(*envelope.arguments()), policy_of(command, envelope)
 
 
-def _done_call(queue: BaseQueue, one: MessageRow) -> tuple[Command[..., Any], Call, Policy]:
+def _done_call(one: MessageRow) -> tuple[Command[..., Any], Call, Policy]:
     """The call from the history, if that shows all of it."""
     command = cast("Command[..., Any]", registry.find(one.command))
-    ended = ended_of(queue, one.id)
-    if ended is None or not ended.call:
+    text = one.end.call
+    if not text:
         raise NotSupported(f"{one.id}: {NOT_KEPT}")
     try:
-        code = ast.parse(ended.call, mode="eval").body
-        if "…" in ended.call or not isinstance(code, ast.Call):
+        code = ast.parse(text, mode="eval").body
+        if "…" in text or not isinstance(code, ast.Call):
             raise ValueError("cut")
         args = tuple(ast.literal_eval(value) for value in code.args)
         kwargs = {str(one.arg): ast.literal_eval(one.value) for one in code.keywords}

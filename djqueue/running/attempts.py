@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from math import isfinite
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 from djqueue.backends.base import BaseQueue, Entry, Fact
@@ -18,6 +17,8 @@ MOST = 100
 """How many attempts of one message are shown: the first one and the latest."""
 UNKNOWN = "unknown"
 """The worker of an attempt that was not noted: it was over at once, or its process was killed."""
+TOO_LARGE = 1e300
+"""A number of seconds with which no more can be calculated."""
 
 
 class Attempt(NamedTuple):
@@ -83,7 +84,7 @@ def _failed(entry: Entry) -> dict[int, Attempt]:
 
 def is_moment(value: object) -> TypeGuard[float]:
     """Whether a value, which anybody may have written, is a number of seconds."""
-    return isinstance(value, int | float) and isfinite(value)
+    return isinstance(value, int | float) and abs(value) < TOO_LARGE
 
 
 def _counts(entry: Entry, at: float | None) -> bool:

@@ -29,7 +29,8 @@ from djqueue.messages.metadata import carriers
 from djqueue.policies.policy import Policy
 from djqueue.registry import Runnable
 from djqueue.running.attempts import Attempt
-from djqueue.running.result_store import Progress, is_cancelled, report_progress
+from djqueue.running.ends import Progress
+from djqueue.running.result_store import is_cancelled, report_progress
 from djqueue.utils import ChildrenEnd, log_safely, run_in_parent
 
 logger = logging.getLogger(__name__)

@@ -1,10 +1,10 @@
-"""What the store keeps of a message next to its queue: its result, its progress, a request to cancel it."""
+"""What the store keeps of a message next to its queue: how it ended, signed; its progress; a request to cancel it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from typing import Any
 
 from djqueue import conf
@@ -12,9 +12,10 @@ from djqueue.backends.base import BaseQueue, Entry, Fact, Lease
 from djqueue.backends.stores import RESULTS
 from djqueue.exceptions import InvalidMessage, NoResult
 from djqueue.messages.envelope import DEFAULT_MAX_SIZE, pack_item, unpack_item
-from djqueue.messages.failures import LONGEST_REASON, errors_of, kind_of, text_of
-from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.running.attempts import Attempt, why_cancelled, written
+from djqueue.messages.failures import LONGEST_REASON, kind_of, text_of
+from djqueue.policies.outcomes import Verdict
+from djqueue.running.attempts import Attempt, written
+from djqueue.running.ends import End, Progress, of_run
 from djqueue.utils import log_safely, plain
 
 logger = logging.getLogger(__name__)
@@ -24,23 +25,12 @@ KEPT = 86_400.0
 LOST = "%s returned a value of the type %s, which cannot be kept: %s. Return None or other values, or drop result_ttl"
 RESULT, PROGRESS, CANCEL = "result", "progress", "cancel"
 """The kinds of records that are kept of a message."""
-DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 CALL = "call"
 """The part of a record that has the whole of a call through Django's tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress that a running command reports. Raises TypeError for what is no number, or no text."""
-
-    done: float
-    total: float | None = None
-    note: str = ""
-
-    def __post_init__(self) -> None:
-        for name, kinds in (("done", (int, float)), ("total", (int, float, type(None))), ("note", str)):
-            if not isinstance(getattr(self, name), kinds):
-                raise TypeError(f"progress({name}=…) is {getattr(self, name)!r}: give numbers, and a text as the note.")
+OF_ENTRY = ("body", "priority", "run_at")
+"""What it has of the message itself."""
+SIMPLE = ("status", "command", "worker", "attempts", "enqueued", "began", "ended", "seconds", "reason", "errors")
+"""The fields of an end that a record has as they are, unless they are empty."""
 
 
 def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
@@ -48,40 +38,35 @@ def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
     return Fact(f"{RESULTS}{lease.entry.id}", verdict.packed or packed_end(queue, lease, verdict), verdict.keep)
 
 
+def fact_of_end(queue: BaseQueue, id: str, end: End, keep: float) -> Fact:
+    """The end of a message as a fact of the store, for ``keep`` seconds."""
+    return Fact(f"{RESULTS}{id}", _packed_end(queue, id, end), keep)
+
+
 def packed_end(queue: BaseQueue, lease: Lease, verdict: Verdict) -> bytes:
     """The record of the end of a message, as bytes."""
-    status = verdict.outcome.effect.status
-    record: dict[str, Any] = {"status": status, "attempt": lease.entry.attempts, "seconds": verdict.seconds}
-    if status == DONE:
-        record["value"] = verdict.value
-    else:
-        record |= {"reason": verdict.reason, "errors": errors_of(lease.entry.errors)}
-    if verdict.attempts is not None:
-        record |= _whole_call(lease, verdict)
-    return _packed_end(queue, lease.entry.id, record, lease.entry.command)
+    return _packed_end(queue, lease.entry.id, of_run(lease, verdict))
 
 
-def _whole_call(lease: Lease, verdict: Verdict) -> dict[str, Any]:
-    """What is kept next to the end of a call through Django's tasks: its message, and its moments (epoch seconds)."""
-    entry, attempts = lease.entry, verdict.attempts or ()
-    began = max([lease.claimed, *(one.started for one in attempts if one.started is not None)])
-    fields = ("body", "created", "priority", "run_at")
-    record = {name: getattr(entry, name) for name in fields}
-    return {
-        CALL: record | {"attempts": written(attempts), "finished": began + verdict.seconds},
-        "errors": errors_of(entry.errors),
-    }
-
-
-def end_of(queue: BaseQueue, id: str) -> dict[str, Any] | None:
-    """The record of the end of a message. Raises NoResult if that cannot be trusted or read."""
+def end_of(queue: BaseQueue, id: str) -> End | None:
+    """How a message ended, by its result. Raises NoResult if that cannot be trusted or read."""
     value = queue.store.get(f"{RESULTS}{id}")
     return None if value is None else read_end(queue, id, value)
 
 
-def read_end(queue: BaseQueue, id: str, value: bytes) -> dict[str, Any]:
-    """The record of an end as the store has it. Raises NoResult if that cannot be trusted or read."""
-    return _unpacked(queue, RESULT, id, value)
+def read_end(queue: BaseQueue, id: str, value: bytes) -> End:
+    """How a message ended, by its result as the store has it. Raises NoResult if that cannot be trusted or read."""
+    record = _unpacked(queue, RESULT, id, value)
+    call: dict[str, Any] = {"body": b""} | (record.get(CALL) or {})
+    known = {name: record[name] for name in SIMPLE if name in record}
+    end = End(
+        **known,
+        value=record.get("value"),
+        has_value="value" in record,
+        begun=[Attempt(*one) for one in call.pop("begun", ())],
+    )
+    about: dict[str, Any] = {"id": id, "command": end.command, "created": end.enqueued, "attempts": end.attempts}
+    return replace(end, entry=Entry(**call, **about))
 
 
 def report_progress(queue: BaseQueue, id: str, progress: Progress) -> None:
@@ -118,14 +103,6 @@ def _is_since(asked: bytes | None, entry: Entry) -> bool:
         return False
 
 
-def fact_of_cancelled(queue: BaseQueue, entry: Entry, attempts: Sequence[Attempt], keep: float) -> Fact:
-    """That a message is cancelled while it waits, with the attempts before, for ``keep`` seconds."""
-    record: dict[str, Any] = {"status": CANCELLED, "reason": why_cancelled(entry)}
-    if entry.body:
-        record |= _whole_call(Lease(entry, claimed=queue.store.now()), Verdict(Outcome.DISCARDED, attempts=attempts))
-    return Fact(f"{RESULTS}{entry.id}", _packed_end(queue, entry.id, record), keep)
-
-
 # ---- as bytes: signed, and good for this message alone
 
 
@@ -134,19 +111,23 @@ def _packed(queue: BaseQueue, kind: str, id: str, record: dict[str, Any], **limi
     return pack_item(record, id=id, queue=_bound_to(queue, kind), serializer=serializer, models=models, **limits)
 
 
-def _packed_end(queue: BaseQueue, id: str, record: dict[str, Any], command: str = "") -> bytes:
-    """The record as signed bytes; without the value, or the errors, if they cannot be kept."""
+def _packed_end(queue: BaseQueue, id: str, end: End) -> bytes:
+    """How a message ended as signed bytes; without the value, or the errors, if they cannot be kept."""
+    record: dict[str, Any] = {name: known for name in SIMPLE if (known := getattr(end, name))}
+    if end.entry is not None:
+        record[CALL] = {name: getattr(end.entry, name) for name in OF_ENTRY} | {"begun": written(end.begun)}
     try:
-        return _packed(queue, RESULT, id, record, max_size=_most(CALL in record))
+        whole = record | {"value": end.value} if end.has_value else record
+        return _packed(queue, RESULT, id, whole, max_size=_most(CALL in record))
     except BaseException as error:  # a value may do anything while it is pickled
         why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
-        if "value" in record:
-            extra = {"message_id": id, "command": command, "queue": queue.alias, "event": "result_lost"}
+        if end.has_value:
+            extra = {"message_id": id, "command": end.command, "queue": queue.alias, "event": "result_lost"}
             log_safely(
-                logger, logging.WARNING, LOST, plain(command), kind_of(record["value"]), text_of(error), extra=extra
+                logger, logging.WARNING, LOST, plain(end.command), kind_of(end.value), text_of(error), extra=extra
             )
-        rest = {name: value for name, value in record.items() if name not in ("value", "errors")}
-        return _packed(queue, RESULT, id, {"reason": why, **rest}, max_size=max(DEFAULT_MAX_SIZE, _most(True)))
+        record.pop("errors", None)
+        return _packed(queue, RESULT, id, {"reason": why, **record}, max_size=max(DEFAULT_MAX_SIZE, _most(True)))
 
 
 def _most(with_call: bool) -> int:

@@ -217,8 +217,9 @@ class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
 
     def _found(self, task: Task, handle: Result, call: Call) -> TaskResult:
         """The result of a call that was sent before, or has ended already."""
-        known = find(queues[handle.queue_name], handle.id)
-        return self._ready(task, handle, call) if known is None else task_result(known)
+        queue = queues[handle.queue_name]
+        end = find(queue, handle.id)
+        return self._ready(task, handle, call) if end is None else task_result(queue, end)
 
     def _ready(self, task: Task, handle: Result, call: Call) -> TaskResult:
         return QueuedResult(
@@ -256,7 +257,7 @@ class DjqueueBackend(TaskDeclarer, ResultSource, BaseTaskBackend):
         if isinstance(result_id, str) and ID.fullmatch(result_id):
             known = search([[queues[alias] for alias in aliases] for aliases in turns], result_id)
             if known is not None:
-                return task_result(known)
+                return task_result(*known)
         if not self.supports_get_result:
             return super().get_result(result_id)
         raise TaskResultDoesNotExist(result_id)

@@ -1,4 +1,4 @@
-"""What Django is given of a task: from its message, from the record of its end, or from the failed queue."""
+"""What Django is given of a task: what became of its message, or how far it is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from asgiref.sync import sync_to_async
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue, Entry, Record
-from djqueue.backends.entries import LEASED
+from djqueue.backends.base import BaseQueue, Entry
+from djqueue.backends.entries import DONE, FAILED
 from djqueue.enqueueing.command import Command
 from djqueue.exceptions import (
     CommandCancelled,
@@ -22,18 +22,17 @@ from djqueue.exceptions import (
     CommandLost,
     Discard,
     InvalidMessage,
-    NoResult,
     StoreError,
     UnknownCommand,
 )
 from djqueue.messages.codecs import Arguments
 from djqueue.messages.envelope import Envelope, made_at
-from djqueue.messages.failures import errors_of
 from djqueue.policies.policy import LOST, TASK
 from djqueue.registry import registry
-from djqueue.running.attempts import UNKNOWN, Attempt, attempts_of, is_moment
+from djqueue.running import finding
 from djqueue.running.context import open_entry
-from djqueue.running.result_store import CALL, CANCELLED, DONE, FAILED, end_of
+from djqueue.running.ends import CANCELLED, DISCARDED, EXPIRED, RUNNING, STATUSES, End, of_last
+from djqueue.running.finding import failed, held, readable, with_attempts
 from djqueue.tasks.compat import Task, TaskError, TaskResult, TaskResultStatus, normalize_json, task_backends
 from djqueue.throttle import unthrottled
 
@@ -43,36 +42,27 @@ REFRESHED = tuple(one.name for one in fields(TaskResult) if one.name not in ("ta
 """What may change of a result."""
 LAST = 253_402_214_400.0
 """Epoch seconds: the last day that a calendar has in every time zone."""
-ENDS = {"expired": CommandExpired, "discarded": Discard, CANCELLED: CommandCancelled}
+ENDS = {EXPIRED: CommandExpired, DISCARDED: Discard, CANCELLED: CommandCancelled}
 """The exceptions that stand for an end without one, by its status."""
 
 
-class MessageStatus(NamedTuple):
-    """All that is known of a message."""
-
-    queue: BaseQueue
-    entry: Entry
-    status: TaskResultStatus
-    attempts: Sequence[Attempt]
-    errors: Sequence[dict[str, Any]]
-    ended: str = ""
-    """How it ended: the status of its result."""
-    reason: str = ""
-    finished: float | None = None
-    """Epoch seconds."""
-    value: object = None
+PLACES = (readable, with_attempts(held), readable, with_attempts(failed), with_attempts(held))
+"""Where a message may be; it may end, or be requeued, between two of them. The history has no call to show."""
+STATUS = {
+    **dict.fromkeys(STATUSES, TaskResultStatus.FAILED),
+    DONE: TaskResultStatus.SUCCESSFUL,
+    RUNNING: TaskResultStatus.RUNNING,
+}
+"""How Django calls it. All other messages wait."""
 
 
-def find(queue: BaseQueue, id: str) -> MessageStatus | None:
+def find(queue: BaseQueue, id: str) -> End | None:
     """What a queue and its store know of a message; None if they know nothing."""
-    for look in (_of_end, _of_record, _of_end, _of_failed, _of_record):  # it may end, or be requeued, between two looks
-        if (known := look(queue, id)) is not None:
-            return known
-    return None
+    return finding.find(queue, id, PLACES)
 
 
-def search(turns: Sequence[Sequence[BaseQueue]], id: str) -> MessageStatus | None:
-    """What the first queue that knows a message says of it, one turn of queues after the other; None if none knows it.
+def search(turns: Sequence[Sequence[BaseQueue]], id: str) -> tuple[BaseQueue, End] | None:
+    """The first queue that knows a message, one turn of queues after the other, and what it knows; None if none does.
 
     Raises StoreError if it is in none of the queues that can be reached, and some cannot.
     """
@@ -80,8 +70,8 @@ def search(turns: Sequence[Sequence[BaseQueue]], id: str) -> MessageStatus | Non
     for some in (together for queues in turns for together in _of_one_server(queues, errors)):
         try:
             for queue in some if len(some) == 1 else some[0].holders(some, id):
-                if (known := find(queue, id)) is not None:
-                    return known
+                if (end := find(queue, id)) is not None:
+                    return queue, end
         except StoreError as error:
             errors.append(error)
     if errors:
@@ -98,72 +88,6 @@ def _of_one_server(queues: Sequence[BaseQueue], errors: list[StoreError]) -> lis
         except StoreError as error:  # of a cluster, whose client asks it at once
             errors.append(error)
     return [*groups.values()]
-
-
-def _of_end(queue: BaseQueue, id: str) -> MessageStatus | None:
-    """From the record of its end. One of a failure counts no more once the message was requeued."""
-    try:
-        end = end_of(queue, id)
-    except NoResult:  # there is one, which cannot be read
-        return None
-    if end is None or (end["status"] == FAILED and _record(queue, id) is not None):
-        return None
-    call = end.get(CALL) or {}
-    kept = {name: call[name] for name in ("body", "created", "priority", "run_at") if name in call}
-    entry = Entry(**{"body": b"", **kept, "id": id})
-    status = TaskResultStatus.SUCCESSFUL if end["status"] == DONE else TaskResultStatus.FAILED
-    attempts = [Attempt(*one) for one in call.get("attempts", ())]
-    how = end["status"], end.get("reason", ""), call.get("finished"), end.get("value")
-    return MessageStatus(queue, entry, status, attempts, end.get("errors") or (), *how)
-
-
-def _of_record(queue: BaseQueue, id: str) -> MessageStatus | None:
-    """From the queue: it waits, or it runs."""
-    record = _record(queue, id)
-    if record is None:
-        return None
-    entry, runs = record.entry, record.state == LEASED
-    attempts = attempts_of(queue, entry, entry.attempts)
-    if runs and attempts:
-        attempts[-1] = _current(queue, record, attempts)
-    status = TaskResultStatus.RUNNING if runs else TaskResultStatus.READY
-    return MessageStatus(queue, entry, status, attempts, errors_of(entry.errors))
-
-
-def _current(queue: BaseQueue, record: Record, attempts: Sequence[Attempt]) -> Attempt:
-    """The attempt that runs. Until it is noted, it is taken to have begun when its lease did.
-
-    If that cannot be, as its lease is not of the usual length, it is taken to have begun when it could begin at the
-    earliest: it was due, and the attempt before was over.
-    """
-    noted, entry = attempts[-1], record.entry
-    if noted.worker != UNKNOWN and noted.worker == (record.owner or noted.worker):
-        return noted
-    ended = [error.get("at") for error in errors_of(entry.errors)]
-    known = [entry.created, entry.run_at, *ended, *(one.started for one in attempts[:-1])]
-    now = queue.now()
-    earliest = min(now, max((at for at in known if is_moment(at)), default=now))
-    leased = record.at - queue.lease
-    return Attempt(record.owner or UNKNOWN, leased if earliest <= leased <= now else earliest)
-
-
-def _of_failed(queue: BaseQueue, id: str) -> MessageStatus | None:
-    """From the failed queue, if no record of its end is kept."""
-    if queue.failed is None or "inspect" not in queue.failed.features:
-        return None
-    record = queue.failed.find(id)
-    if record is None:
-        return None
-    entry = record.entry
-    records = errors_of(entry.errors)
-    at, reason = (records[-1].get(name) if records else None for name in ("at", "reason"))
-    attempts = attempts_of(queue, entry, entry.attempts)
-    finished = at if isinstance(at, int | float) else None
-    return MessageStatus(queue, entry, TaskResultStatus.FAILED, attempts, records, FAILED, str(reason or ""), finished)
-
-
-def _record(queue: BaseQueue, id: str) -> Record | None:
-    return queue.find(id) if "inspect" in queue.features else None
 
 
 # ---- as Django has it
@@ -194,49 +118,50 @@ class QueuedResult(TaskResult):
         await sync_to_async(self.refresh)()
 
 
-def task_result(known: MessageStatus, envelope: Envelope | None = None, call: Arguments | None = None) -> TaskResult:
+def task_result(
+    queue: BaseQueue, end: End, envelope: Envelope | None = None, call: Arguments | None = None
+) -> TaskResult:
     """The result of a message; what is not given is read from its body: the envelope, and the call."""
-    envelope = envelope or _opened(known.queue, known.entry)
+    assert end.entry is not None
+    envelope = envelope or _opened(queue, end.entry)
     call = call or _arguments_of(envelope)
+    task = _task_of(envelope, queue, end.entry)
     try:
-        return _made(known, envelope, call)
+        return _made(task, end.entry.id, end, call)
     except (TypeError, ValueError):  # an argument of a command may be any object
-        return _made(known, envelope, _in_words(call))
+        return _made(task, end.entry.id, end, _in_words(call))
 
 
-def _made(known: MessageStatus, envelope: Envelope | None, call: Arguments) -> TaskResult:
+def _made(task: Task, id: str, end: End, call: Arguments) -> TaskResult:
     """Raises TypeError or ValueError for arguments that JSON cannot have."""
-    entry = known.entry
-    task = _task_of(envelope, known.queue, entry)
-    starts = [one.started for one in known.attempts if one.started is not None]
+    starts = [one.started for one in end.begun if one.started is not None]
     first = moment_of(starts[0]) if starts else None
-    errors = task_errors(known.errors, known.ended, known.reason)
     result = QueuedResult(
         task=task,
-        id=entry.id,
-        status=known.status,
-        enqueued_at=enqueued_at(entry.id),
+        id=id,
+        status=STATUS.get(end.status, TaskResultStatus.READY),
+        enqueued_at=enqueued_at(id),
         started_at=first,
-        finished_at=None if known.finished is None else moment_of(known.finished),
+        finished_at=moment_of(end.ended) if end.ended else None,
         last_attempted_at=moment_of(starts[-1]) if len(starts) > 1 else first,
         args=list(call[0]),
         kwargs=call[1],
         backend=task.backend,
-        errors=errors,
-        worker_ids=[one.worker for one in known.attempts],
+        errors=task_errors(end),
+        worker_ids=[one.worker for one in end.begun],
     )
-    if known.status == TaskResultStatus.SUCCESSFUL:
-        object.__setattr__(result, "_return_value", known.value)
+    if end.status == DONE:
+        object.__setattr__(result, "_return_value", end.value)
     return result
 
 
-def task_errors(records: Sequence[dict[str, Any]], ended: str = "", reason: str = "") -> list[TaskError]:
+def task_errors(end: End) -> list[TaskError]:
     """One error for each attempt that failed, and one for an end that no exception brought."""
-    errors = [_error(record) for record in records if record.get("exception")]
-    if ended in ENDS:
-        errors.append(_of_class(ENDS[ended], reason))
-    elif ended == FAILED and not (records and records[-1].get("exception")):
-        errors.append(_of_class(_class_of(reason), reason))
+    errors = [_error(record) for record in end.errors if record.get("exception")]
+    if end.status in ENDS:
+        errors.append(_of_class(ENDS[end.status], end.reason))
+    elif end.status == FAILED and not of_last(end.errors, "exception"):
+        errors.append(_of_class(_class_of(end.reason), end.reason))
     return errors
 
 

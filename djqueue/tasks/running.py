@@ -15,10 +15,12 @@ from django.utils.module_loading import import_string
 
 from djqueue import conf
 from djqueue.backends.base import Lease
+from djqueue.backends.entries import READY
 from djqueue.messages.codecs import Arguments
 from djqueue.messages.failures import errors_of
-from djqueue.policies.outcomes import Outcome, Verdict, settled
+from djqueue.policies.outcomes import Verdict, settled
 from djqueue.running.context import Job
+from djqueue.running.ends import End, of_run
 from djqueue.tasks.compat import (
     BaseTaskBackend,
     Task,
@@ -31,7 +33,7 @@ from djqueue.tasks.compat import (
     task_finished,
     task_started,
 )
-from djqueue.tasks.results import MessageStatus, moment_of, task_errors, task_result
+from djqueue.tasks.results import STATUS, moment_of, task_errors, task_result
 from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
@@ -116,9 +118,9 @@ def send(signal: Signal, result: TaskResult, sender: type) -> None:
 
 def _of_job(job: Job, call: Arguments | None = None) -> tuple[TaskResult, type]:
     """The result of an attempt, and the class of its backend; the call is read from the message if it is not given."""
-    attempts, errors = job.control.attempts or (), errors_of(job.entry.errors)
-    known = MessageStatus(job.queue, job.entry, TaskResultStatus.READY, attempts, errors)
-    result = task_result(known, job.envelope, call)
+    begun, errors = job.control.attempts or (), errors_of(job.entry.errors)
+    end = End(READY, errors=errors, begun=begun, entry=job.entry)
+    result = task_result(job.queue, end, job.envelope, call)
     return result, _sender(result.backend)
 
 
@@ -135,22 +137,13 @@ def _class(path: str) -> type:
 
 def _end(result: TaskResult, job: Job, verdict: Verdict) -> None:
     """Have a result say what became of its task."""
-    done = verdict.outcome is Outcome.DONE
-    began = result.last_attempted_at.timestamp() if result.last_attempted_at else job.control.started
-    changes: dict[str, Any] = {
-        "status": TaskResultStatus.SUCCESSFUL if done else TaskResultStatus.FAILED,
-        "finished_at": moment_of(began + verdict.seconds),
-    }
-    if done:
-        changes["_return_value"] = verdict.value
+    lease = Lease(job.entry) if job.control.lease is None else job.control.lease
+    begun = job.control.attempts or ()
+    end = of_run(settled(lease, verdict, job.control.owner), verdict._replace(attempts=begun))
+    changes: dict[str, Any] = {"status": STATUS[end.status], "finished_at": moment_of(end.ended)}
+    if end.has_value:
+        changes["_return_value"] = end.value
     else:
-        all_errors = _errors_with(job, verdict)
-        changes["errors"] = task_errors(all_errors, verdict.outcome.effect.status, verdict.reason)
+        changes["errors"] = task_errors(end)
     for name, value in changes.items():
         object.__setattr__(result, name, value)
-
-
-def _errors_with(job: Job, verdict: Verdict) -> list[dict[str, Any]]:
-    """The errors of all attempts, with the one of this verdict."""
-    lease = Lease(job.entry) if job.control.lease is None else job.control.lease
-    return errors_of(settled(lease, verdict, job.control.owner).entry.errors)

@@ -16,7 +16,8 @@ from djqueue.backends.entries import Entry
 from djqueue.messages.envelope import new_id
 from djqueue.models import Dashboard
 from djqueue.operations import explain_queue
-from djqueue.running.result_store import Progress, report_progress
+from djqueue.running.ends import Progress
+from djqueue.running.result_store import report_progress
 from tests.backends.contract.toy import ToyQueue
 from tests.dashboard.calls import failed, fill, new_key, send_receipt, transfer
 from tests.dashboard.conftest import ROOT, log_in
@@ -102,6 +103,16 @@ def test_a_result_that_is_kept_is_shown_to_those_who_may_see_it(queue, superuser
     assert "Returned" in transferred and "transferred &lt;acc-1&gt;" in transferred
     assert "<code>***</code>" in hidden and "kept secret" not in hidden
     assert "transferred" not in get(log_in("view_dashboard"), "message/", id=ids[0]).replace("calls.transfer", "")
+
+
+@STORES
+def test_a_result_alone_says_what_became_of_a_message(queue, superuser, settings):
+    settings.QUEUE_HISTORY = None
+    id = transfer.using(result_ttl=60).enqueue("acc-1").id
+    run_one(queue)
+    page = text_of(superuser.get(ROOT + "message/", {"id": id}))
+    assert "It ended as done" in page and "transferred &lt;acc-1&gt;" in page
+    assert transfer.name in page and "enqueued" in page and "attempt 1 began" in page and "ended: done" in page
 
 
 def test_progress_is_shown_while_it_runs(queue, superuser):

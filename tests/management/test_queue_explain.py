@@ -101,6 +101,16 @@ def test_what_is_over_is_told_from_the_failed_queue_the_history_and_the_result(q
     assert (explain("nope").state, kinds("nope")) == ("unknown", ["unknown"])
 
 
+def test_a_result_alone_says_as_much_as_the_history_but_for_the_consumer(queue, settings):
+    settings.QUEUE_HISTORY = None
+    id = deliver.using(result_ttl=60).enqueue(1).id
+    run_one(queue)
+    assert (explain(id).state, explain(id).command) == ("done", deliver.name)
+    assert "It ended as done at" in only(id).text and "at attempt 1 in" in only(id).text
+    queue.store.put(f"result:{id}", b"rubbish", 60)
+    assert (explain(id).state, kinds(id)) == ("unknown", ["unknown"])
+
+
 def test_pauses_of_the_queue_and_of_the_command_are_told_with_who_and_why(queue):
     id = deliver.enqueue(7).id
     operations.pause("queue", "default", why="the mail server is away", by="ann")

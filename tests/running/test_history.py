@@ -12,8 +12,10 @@ from djqueue.backends.history import MOMENT, bounds, bounds_of
 from djqueue.consumer.maintenance import Reaper
 from djqueue.decorators import queue_command
 from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.running.ends import End
 from djqueue.running.executor import serve
-from djqueue.running.history import Ended, ended_of, read, record_of
+from djqueue.running.finding import recorded
+from djqueue.running.history import read, record_of
 from djqueue.testing import eventually
 from tests.support.consumer import claim_one, exit_code, recorded_signals, run_one, serving
 
@@ -48,7 +50,7 @@ def queue(backend, settings):
 
 
 def ends(queue, *handles):
-    return [ended_of(queue, handle.id) for handle in handles]
+    return [recorded(queue, handle.id) for handle in handles]
 
 
 @BACKENDS
@@ -63,13 +65,13 @@ class TestAConsumer:
         statuses = ["done", "discarded", "failed", "failed", "expired"]
         assert [one.status for one in told] == [handle.status for handle in handles] == statuses
         assert [one.attempts for one in told] == [1, 1, 1, 2, 0]
-        assert [one.error for one in told[:4]] == ["", "not wanted", "Fail", "Hiccup"]
-        assert "its ttl of 0.001 s is over" in told[4].error
+        assert [one.reason for one in told[:4]] == ["", "not wanted", "Fail", "Hiccup"]
+        assert "its ttl of 0.001 s is over" in told[4].reason
         for one in told:
             assert one.command == act.name and one.worker
             assert one.enqueued <= one.began <= one.ended <= queue.now() + 1
             assert one.seconds == pytest.approx(one.ended - one.began, abs=1e-5)
-            assert (one.call, one.value) == ("", "")
+            assert (one.call, one.returned) == ("", "")
 
     def test_that_is_watched_leaves_the_same(self, queue):
         """Whoever listens to ``completed`` is told by the settler, not by the fetcher."""
@@ -82,7 +84,7 @@ class TestAConsumer:
     def test_keeps_results_and_records(self, queue):
         handle = act.using(result_ttl=60).enqueue("done")
         assert exit_code(threads=1, drain=True) == 0
-        assert (handle.get(timeout=0), ended_of(queue, handle.id).status) == ("done", "done")
+        assert (handle.get(timeout=0), recorded(queue, handle.id).status) == ("done", "done")
 
     def test_keeps_none_without_the_setting(self, queue, settings):
         settings.QUEUE_HISTORY = None
@@ -101,15 +103,15 @@ class TestAConsumer:
         handle, failed = whisper("word", "k\te\ny"), act("raise", secret="\t\n")
         assert exit_code(threads=1, drain=True) == 0
         told, other = ends(queue, handle, failed)
-        assert (told.call, told.value) == ("whisper(word='word', secret=***)", "'WORD'")
-        assert (other.status, other.call, other.value) == ("failed", "act(how='raise', secret='\\t\\n')", "")
+        assert (told.call, told.returned) == ("whisper(word='word', secret=***)", "'WORD'")
+        assert (other.status, other.call, other.returned) == ("failed", "act(how='raise', secret='\\t\\n')", "")
 
 
 @BACKENDS
 def test_a_loop_of_ones_own_leaves_records(queue):
     handle = act("done")
     serve(queue, claim_one(queue))
-    assert (handle.status, ended_of(queue, handle.id).attempts) == ("done", 1)
+    assert (handle.status, recorded(queue, handle.id).attempts) == ("done", 1)
 
 
 @BACKENDS
@@ -160,7 +162,7 @@ def lease_of(**fields):
 def test_a_record_is_one_line_that_begins_with_its_end():
     record = record_of(lease_of(command="a.b"), Verdict(Outcome.DONE, seconds=0.5), "me", elapsed=2.0)
     assert record[:MOMENT] == b"1795432125500000"
-    assert read(record) == Ended("done", "a.b", "me", 1, 1795432120.25, 1795432125.0, 1795432125.5, 0.5)
+    assert read(record) == End("done", "a.b", "me", 1, 1795432120.25, 1795432125.0, 1795432125.5, 0.5)
     early = record_of(lease_of(command="a.b"), Verdict(Outcome.DONE, seconds=0.5), "me")
     assert early < record and read(early).ended == 1795432124.0
 
@@ -174,12 +176,12 @@ def test_words_cannot_end_a_field_or_a_line(words):
         ended = read(record)
         assert (ended.status, ended.attempts, ended.seconds) == ("failed", 1, 0.0)
         assert ended.command == ended.worker
-        assert len(ended.error) <= 200
+        assert len(ended.reason) <= 200
 
 
 @pytest.mark.parametrize("record", [b"", b"\xff\xfe", b"1\t2", b"x\tdone\t1\t1\t1\t\t\t\t"])
 def test_a_record_that_cannot_be_read_says_nothing(record):
-    assert read(record) == Ended()
+    assert read(record) == End()
 
 
 def test_details_that_are_no_object_are_left_out():

@@ -111,7 +111,9 @@ def test_a_command_as_a_task_has_its_result_kept_as_long_as_the_backend_says(que
 
 
 @pytest.mark.backends("memory")
-@pytest.mark.parametrize("note", [b'["w", Infinity]', b'["w", 1e300]', b"[" * 100_000, b'["w", NaN]'])
+@pytest.mark.parametrize(
+    "note", [b'["w", Infinity]', b'["w", 1e300]', b"[" * 100_000, b'["w", NaN]', b'["w", 1%s]' % (b"0" * 400)]
+)
 def test_what_others_wrote_of_an_attempt_changes_no_task(queue, note):
     result = tasks.add.enqueue(1)
     queue.store.put(f"attempt:{result.id}:1", note, 60)

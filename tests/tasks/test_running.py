@@ -8,7 +8,7 @@ from django.dispatch import Signal
 
 from djqueue import Result
 from djqueue.running.executor import execute
-from djqueue.running.history import ended_of
+from djqueue.running.finding import recorded
 from djqueue.running.settle import settle
 from djqueue.tasks import DjqueueBackend, compat
 from djqueue.tasks.compat import PACKAGE, TaskResultStatus
@@ -150,8 +150,8 @@ def test_a_task_that_is_cancelled_between_two_attempts_keeps_the_first(queue):
     assert (result.status, [getattr(result, name) for name in names]) == (FAILED, before)
     assert [error.exception_class.__name__ for error in result.errors] == ["OSError", "CommandCancelled"]
     assert "cancelled before its next attempt" in result.errors[-1].traceback
-    ended = ended_of(queue, result.id)
-    told = ended.status, ended.attempts, ended.worker, ended.seconds, ended.error
+    ended = recorded(queue, result.id)
+    told = ended.status, ended.attempts, ended.worker, ended.seconds, ended.reason
     assert told == ("cancelled", 1, running.consumer.name, 0, "cancelled before its next attempt")
 
 

@@ -20,7 +20,7 @@ from djqueue.operations.filters import ENQUEUED
 from djqueue.operations.finding import AN_ID, LEAST_PART
 from djqueue.operations.history import EndedMessage, HistoryFilter, Row, selected
 from djqueue.operations.queues import asking, chosen, with_feature
-from djqueue.running.history import STATUSES
+from djqueue.running.ends import STATUSES
 from djqueue.words import parse_span
 
 
@@ -54,7 +54,7 @@ class Command(OperatorCommand):
         if others:
             self.stderr.write(others)
         most = options["limit"]
-        rows = merge(*(_selected(queue, options) for queue in queues), key=lambda row: -row.ended.ended)
+        rows = merge(*(_selected(queue, options) for queue in queues), key=lambda row: -row.end.ended)
         found = list(islice(rows, most + 1))
         without = () if len(queues) > 1 else ("queue",)
         shown = [EndedMessage.of(row) for row in found[:most]]
