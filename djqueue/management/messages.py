@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from djqueue.backends.entries import DELAYED, FAILED, READY, Entry
+from djqueue.backends.entries import DELAYED, FAILED, READY
 from djqueue.management.tables import Paint, shown_parts
-from djqueue.messages.failures import errors_of
 from djqueue.operations.messages import RUNNING, MessageRow
+from djqueue.running.ends import End
 from djqueue.words import NONE, full_moment, number, printable
 
 
@@ -29,7 +29,7 @@ def page(one: MessageRow, more: Mapping[str, str], paint: Paint) -> str:
         "attempts": f"{one.attempts} (failed: {one.failures}, lost: {one.lost})",
         "size": f"{number(one.bytes)} bytes",
     }
-    return shown_parts(lines, paint) + shown_errors(one.entry, paint)
+    return shown_parts(lines, paint) + shown_errors(one.end, paint)
 
 
 def said(call: Mapping[str, str]) -> dict[str, str]:
@@ -37,9 +37,9 @@ def said(call: Mapping[str, str]) -> dict[str, str]:
     return {"call": call["call"] or f"cannot be shown: {call['call_error']}"} if call else {}
 
 
-def shown_errors(entry: Entry, paint: Paint) -> str:
+def shown_errors(end: End, paint: Paint) -> str:
     """The error of each attempt, to show below a message."""
-    return "".join(f"\n{_error(error, paint)}" for error in errors_of(entry.errors))
+    return "".join(f"\n{_error(error, paint)}" for error in end.errors)
 
 
 def _error(error: dict, paint: Paint) -> str:

@@ -287,8 +287,7 @@ def _again(seen: Surroundings, one: MessageRow, policy: Policy | None, at: float
 
 def _failed_before(one: MessageRow) -> str:
     """The error that ended its last attempt, if that failed."""
-    errors = errors_of(one.entry.errors)
-    last = errors[-1] if errors else {}
+    last = one.end.errors[-1] if one.end.errors else {}
     if last.get("attempt") != one.attempts:
         return "It was put back."
     return f"Attempt {one.attempts} failed at {moment(last.get('at'))}: {one.reason.rstrip('.')}."

@@ -13,7 +13,7 @@ from djqueue.backends.base import BaseQueue, Entry, Record
 from djqueue.backends.entries import FAILED
 from djqueue.exceptions import InvalidMessage, UnknownCommand
 from djqueue.messages.failures import errors_of, kind_of, text_of
-from djqueue.operations.messages import MessageRow, last_error
+from djqueue.operations.messages import MessageRow
 from djqueue.operations.reports import Kind, as_json, column, columns, report_row
 from djqueue.registry import registry
 from djqueue.running.context import open_entry
@@ -62,7 +62,7 @@ class FailedMessage:
     @classmethod
     def of(cls, one: MessageRow) -> FailedMessage:
         same = {name: getattr(one, name) for name in SAME}
-        return cls(**same, failed_at=one.at, worker=last_error(one.entry, "consumer"))
+        return cls(**same, failed_at=one.at, worker=of_last(one.end.errors, "consumer"))
 
 
 SAME = tuple(one.name for one in columns(FailedMessage) if one.name in {same.name for same in columns(MessageRow)})
@@ -119,4 +119,4 @@ def grouped(found: Iterable[Record]) -> list[Group]:
 def export(one: MessageRow, with_body: bool = False) -> dict[str, Any]:
     """All that is known about failed messages, for programs; the body has the encoded arguments in base64."""
     body = {"body": b64encode(one.entry.body).decode()} if with_body else {}
-    return as_json(FailedMessage.of(one)) | {"errors": errors_of(one.entry.errors)} | body
+    return as_json(FailedMessage.of(one)) | {"errors": one.end.errors} | body

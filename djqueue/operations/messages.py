@@ -139,11 +139,6 @@ def _described(errors: Sequence[dict[str, Any]]) -> str:
     return next(filter(None, said), "")
 
 
-def known_errors(one: MessageRow) -> dict[str, Any]:
-    """What went wrong at each attempt of a message, for programs; never the arguments."""
-    return {"errors": errors_of(one.entry.errors)}
-
-
 def about(entry: Entry) -> str:
     """What a message was about, if its command described it, and why it failed; "" if neither is known."""
     errors = errors_of(entry.errors)

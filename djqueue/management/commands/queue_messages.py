@@ -13,7 +13,7 @@ from djqueue.management import messages as shown
 from djqueue.management.changing import WHICH, MessagesCommand
 from djqueue.operations.acting import OF_MESSAGES
 from djqueue.operations.filters import ENQUEUED
-from djqueue.operations.messages import STATES, known_errors
+from djqueue.operations.messages import STATES
 from djqueue.operations.reports import as_json
 
 
@@ -61,6 +61,6 @@ class Command(MessagesCommand):
     def _show(self, queues: list[BaseQueue], options: dict) -> None:
         one, call = self.shown(queues, options)
         if options["json"]:
-            self.stdout.write(json.dumps(as_json(one) | known_errors(one) | as_json(call)))
+            self.stdout.write(json.dumps(as_json(one) | {"errors": one.end.errors} | as_json(call)))
         else:
             self.stdout.write(shown.page(one, shown.said(call), self.paint))
