@@ -107,8 +107,9 @@ def of_run(lease: Lease, verdict: Verdict) -> End:
     It is taken to have begun with its claim, unless its attempts say when.
     """
     entry, begun, is_done = lease.entry, verdict.attempts or (), verdict.outcome is Outcome.DONE
-    is_task = verdict.attempts is not None
-    began = max([lease.claimed, *(one.started for one in begun if one.started is not None)])
+    began, is_task = lease.claimed, verdict.attempts is not None
+    if begun:
+        began = max([began, *(one.started for one in begun if one.started is not None)])
     return End(
         status=verdict.outcome.effect.status,
         command=entry.command,
@@ -121,7 +122,7 @@ def of_run(lease: Lease, verdict: Verdict) -> End:
         reason=verdict.reason,
         errors=errors_of(entry.errors) if is_task or not is_done else (),
         begun=begun,
-        value=verdict.value if is_done else None,
+        value=verdict.value,
         has_value=is_done,
         entry=entry if is_task else None,
     )

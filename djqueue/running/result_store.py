@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from operator import attrgetter
 from typing import Any
 
 from djqueue import conf
@@ -25,12 +26,10 @@ KEPT = 86_400.0
 LOST = "%s returned a value of the type %s, which cannot be kept: %s. Return None or other values, or drop result_ttl"
 RESULT, PROGRESS, CANCEL = "result", "progress", "cancel"
 """The kinds of records that are kept of a message."""
-CALL = "call"
-"""The part of a record that has the whole of a call through Django's tasks."""
+ABOUT_OF = attrgetter("status", "command", "worker", "attempts", "enqueued", "began", "ended", "seconds", "reason")
+"""The first fields of an end, in order, which a record has as one list."""
 OF_ENTRY = ("body", "priority", "run_at")
-"""What it has of the message itself."""
-SIMPLE = ("status", "command", "worker", "attempts", "enqueued", "began", "ended", "seconds", "reason", "errors")
-"""The fields of an end that a record has as they are, unless they are empty."""
+"""What a record has of the message itself, if that came through Django's tasks."""
 
 
 def fact_of(queue: BaseQueue, lease: Lease, verdict: Verdict) -> Fact:
@@ -57,16 +56,17 @@ def end_of(queue: BaseQueue, id: str) -> End | None:
 def read_end(queue: BaseQueue, id: str, value: bytes) -> End:
     """How a message ended, by its result as the store has it. Raises NoResult if that cannot be trusted or read."""
     record = _unpacked(queue, RESULT, id, value)
-    call: dict[str, Any] = {"body": b""} | (record.get(CALL) or {})
-    known = {name: record[name] for name in SIMPLE if name in record}
-    end = End(
-        **known,
+    end = End(*record["end"])
+    call: dict[str, Any] = {"body": b""} | record.get("call", {})
+    about: dict[str, Any] = {"id": id, "command": end.command, "created": end.enqueued, "attempts": end.attempts}
+    return replace(
+        end,
+        errors=record.get("errors", ()),
+        begun=[Attempt(*one) for one in record.get("begun", ())],
         value=record.get("value"),
         has_value="value" in record,
-        begun=[Attempt(*one) for one in call.pop("begun", ())],
+        entry=Entry(**call, **about),
     )
-    about: dict[str, Any] = {"id": id, "command": end.command, "created": end.enqueued, "attempts": end.attempts}
-    return replace(end, entry=Entry(**call, **about))
 
 
 def report_progress(queue: BaseQueue, id: str, progress: Progress) -> None:
@@ -113,12 +113,9 @@ def _packed(queue: BaseQueue, kind: str, id: str, record: dict[str, Any], **limi
 
 def _packed_end(queue: BaseQueue, id: str, end: End) -> bytes:
     """How a message ended as signed bytes; without the value, or the errors, if they cannot be kept."""
-    record: dict[str, Any] = {name: known for name in SIMPLE if (known := getattr(end, name))}
-    if end.entry is not None:
-        record[CALL] = {name: getattr(end.entry, name) for name in OF_ENTRY} | {"begun": written(end.begun)}
+    with_call = end.entry is not None
     try:
-        whole = record | {"value": end.value} if end.has_value else record
-        return _packed(queue, RESULT, id, whole, max_size=_most(CALL in record))
+        return _packed(queue, RESULT, id, _record_of(end), max_size=_most(with_call))
     except BaseException as error:  # a value may do anything while it is pickled
         why = f"what it returned could not be kept: {text_of(error)}"[:LONGEST_REASON]
         if end.has_value:
@@ -126,8 +123,20 @@ def _packed_end(queue: BaseQueue, id: str, end: End) -> bytes:
             log_safely(
                 logger, logging.WARNING, LOST, plain(end.command), kind_of(end.value), text_of(error), extra=extra
             )
-        record.pop("errors", None)
-        return _packed(queue, RESULT, id, {"reason": why, **record}, max_size=max(DEFAULT_MAX_SIZE, _most(True)))
+        rest = replace(end, reason=end.reason or why, errors=(), value=None, has_value=False)
+        return _packed(queue, RESULT, id, _record_of(rest), max_size=max(DEFAULT_MAX_SIZE, _most(True)))
+
+
+def _record_of(end: End) -> dict[str, Any]:
+    record: dict[str, Any] = {"end": [*ABOUT_OF(end)]}
+    if end.has_value:
+        record["value"] = end.value
+    if end.errors:
+        record["errors"] = end.errors
+    if end.entry is not None:
+        record["call"] = {name: getattr(end.entry, name) for name in OF_ENTRY}
+        record["begun"] = written(end.begun)
+    return record
 
 
 def _most(with_call: bool) -> int:
