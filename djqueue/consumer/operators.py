@@ -16,7 +16,7 @@ from djqueue.consumer.counters import Counters
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
 from djqueue.consumer.memory import memory_of
-from djqueue.consumer.rates import SILENT, RateRecorder
+from djqueue.consumer.rates import RateRecorder
 from djqueue.registry import registry
 from djqueue.running import consumers, pauses
 from djqueue.running.consumers import ConsumerRecord, Order
@@ -62,7 +62,7 @@ class OperatorChannel:
     """Heartbeats, pauses and orders of a consumer, in one store of shared facts. :meth:`tick` does what is due.
 
     While nothing changes, this costs a read of two facts a second, and a write in five seconds. What the consumer
-    counts is written in the same step.
+    counts is added to the shared facts with each heartbeat.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class OperatorChannel:
         self._consumer = consumer
         self._in_flight = in_flight
         self._state = state
-        self._rates = RateRecorder(self.store, self.queues, consumer.name, consumer.counters)
+        self._rates = RateRecorder(self.store, self.queues, consumer.counters)
         self._changed = changed
         """Called when something was paused or resumed."""
         self._text: bytes | None = None
@@ -130,7 +130,6 @@ class OperatorChannel:
         self._looked = now
         if index and not consumers.is_listed(index[0], name):  # the store was emptied
             self._beat, self._listed = -inf, ""
-            self._rates.doubt()
         if text != self._text or not self.is_known:
             if text is not None and self._asked == -inf:
                 self._ask_clock(now)  # by which a pause ends
@@ -178,15 +177,13 @@ class OperatorChannel:
         if self._listed != self._digest or now - self._listed_at >= COMMANDS_EVERY:
             consumers.write_commands(self.store, self._known)
             self._listed, self._listed_at = self._digest, now
-        if now - self._beat > SILENT / 2:
-            self._rates.doubt()
         self._rates.gather(self.now)
         state = str(self._state)
-        consumers.write(self.store, self._record(state), self._rates.facts())
-        self._rates.written()
+        consumers.write(self.store, self._record(state))
         if self._beat == -inf:
             consumers.enter(self.store, self._consumer.name)  # last: others take out those that have no record
         self._beat, self._written = now, state
+        self._rates.add()
 
     def _record(self, state: str) -> ConsumerRecord:
         options = self._consumer.options

@@ -1,9 +1,8 @@
 """What consumers counted in each minute and each quarter of an hour, and what was in the queues: shared facts.
 
-The counts of a consumer are in a *slot* of its own, a number that it has while it lives. The next consumer takes the
-slot of one that is gone, and adds to what is there. So the facts outlive consumers, and there are no more slots than
-consumers lived at a time, however often processes are replaced. A fact has the whole count of its span of time: to
-write it again changes nothing.
+There is one fact for a queue and a span of time, to which all consumers add what they counted. So the facts outlive
+consumers. A fact says which addition of each consumer was the last: one whose answer was lost is repeated, and counts
+once.
 """
 
 from __future__ import annotations
@@ -12,33 +11,33 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from secrets import token_hex
 from typing import Any, NamedTuple
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import QueueStats
 from djqueue.backends.stores import BaseStore
 from djqueue.consumer.counters import Counters, Counts, Durations, Key
-from djqueue.running import consumers
-from djqueue.running.shared import change
-from djqueue.utils import UNREADABLE, json_list, json_object
+from djqueue.running.shared import change_many
+from djqueue.utils import UNREADABLE, json_object
 
-INDEX = "rates:slots"
-"""The key of the fact that says which consumer has which slot."""
-COMMON = "common"
-"""The slot of all consumers that ended before they took one."""
 MINUTE, QUARTER = LENGTHS = 60, 900
 """Seconds."""
 KEPT = {MINUTE: 65 * 60.0, QUARTER: 25 * 3600.0}
 """Seconds for which the facts of a span are kept."""
 LARGEST = 2**53
 """No count and no moment of a sample is that high."""
-SILENT = 60.0
-"""Seconds without a heartbeat after which a consumer has lost its slot; after half of them it looks whether it has."""
+MOST_WRITERS = 100
+"""How many consumers a fact names: the latest. Who repeats an addition does so within seconds."""
 
 Span = tuple[int, int]
 """The length of a span of time, and its start: epoch seconds by the clock of the store."""
 Rows = dict[Key, Counts]
 """Counts by the name of a queue in its store, and the name of a command."""
+Place = tuple[Span, str]
+"""What a fact is about: a span of time, and the name of a queue in its store."""
+Commands = dict[str, Counts]
+"""Counts by the name of a command."""
 Fact = tuple[str, bytes, float | None]
 
 
@@ -47,123 +46,67 @@ def spans_of(now: float) -> list[Span]:
     return [(length, int(now // length) * length) for length in LENGTHS]
 
 
-def _key(slot: int | str, span: Span) -> str:
-    return f"rates:slot:{slot}:{span[0]}:{span[1]}"
+def _key(span: Span, name: str) -> str:
+    return f"rates:named:{name}:{span[0]}:{span[1]}"
 
 
 # ---- what consumers count
 
 
-class _Bucket(NamedTuple):
-    """The counts of one span."""
-
-    kept: Rows
-    """What the store has in the slot of this consumer."""
-    fresh: Rows
-    """What was counted since it was written."""
-
-
 class RateRecorder:
-    """Gathers what a consumer counts for one store, and says which facts its next heartbeat writes."""
+    """Gathers what a consumer counts for one store, and adds it to the facts there."""
 
-    def __init__(self, store: BaseStore, queues: Iterable[BaseQueue], name: str, counters: Counters):
-        self._store, self._name, self._counters = store, name, counters
+    def __init__(self, store: BaseStore, queues: Iterable[BaseQueue], counters: Counters):
+        self._store, self._counters = store, counters
         self._names = {queue.alias: queue.base_name for queue in queues}
-        self._slot: int | None = None
-        self._buckets: dict[Span, _Bucket] = {}
-        self._now = 0.0
-        """When something was last added, by the clock of the store."""
+        self._writer, self._number = token_hex(4), 0
+        """By these a fact knows an addition again: each has the next number."""
+        self._gathered: dict[Place, Commands] = {}
+        self._adding: dict[Place, Commands] = {}
+        """What the store may have already: it stays as it is until the store has it for certain."""
 
     def gather(self, now: float) -> None:
-        """Add what was counted since the last call to the minute and the quarter of an hour of this moment."""
-        self._add(self._counters.take(self._names), now)
+        """Count what was counted since the last call in the minute and the quarter of an hour of this moment."""
+        self._include(self._counters.take(self._names), now)
+        for places in (self._gathered, self._adding):
+            for place in [place for place in places if place[0][1] + KEPT[place[0][0]] < now]:
+                del places[place]  # the store was unreachable for long
 
-    def facts(self) -> list[Fact]:
-        """What the store does not have yet."""
-        fresh = self._fresh()
-        if fresh and self._slot is None:
-            self._enter()
-        return [self._fact(span) for span in fresh]
-
-    def written(self) -> None:
-        """The store has what :meth:`facts` returned."""
-        for span in self._fresh():
-            self._buckets[span] = _Bucket(_sum(self._buckets[span]), {})
-        for span in [span for span in self._buckets if sum(span) <= self._now]:
-            del self._buckets[span]
-
-    def doubt(self) -> None:
-        """Another consumer may have the slot by now, or the store was emptied: look before the next write."""
-        self._slot = None
+    def add(self) -> None:
+        """Add to the facts what was gathered. If that raises, the next call finds out what of it they have."""
+        while self._adding or self._gathered:
+            if not self._adding:
+                self._adding, self._gathered, self._number = self._gathered, {}, self._number + 1
+            for length in LENGTHS:
+                places = [place for place in self._adding if place[0][0] == length]
+                changes = {_key(*place): partial(self._added, self._adding[place]) for place in places}
+                change_many(self._store, changes, KEPT[length])
+                for place in places:
+                    del self._adding[place]
 
     def end(self, now: Callable[[], float]) -> None:
-        """Write what is left, and free the slot. Without one that is done at once: the consumer was there shortly."""
+        """Add what is left."""
         if taken := self._counters.take(self._names):
-            self._add(taken, now())
-        if self._slot is None:
-            for span in self._fresh():
-                rows = self._buckets[span].fresh
-                change(self._store, _key(COMMON, span), partial(_with, rows), KEPT[span[0]])
-        else:
-            self._store.put_many(self.facts())
-            change(self._store, INDEX, partial(_left, self._name, self._now))
+            self._include(taken, now())
+        self.add()
 
-    def _add(self, taken: Mapping[Key, Counts], now: float) -> None:
-        if now < self._now:  # the clock was set back: what is there of that time is read again
-            self.doubt()
-        self._now = now
-        for span in [span for span in self._buckets if span[1] + KEPT[span[0]] < self._now]:
-            del self._buckets[span]  # the store was unreachable for long
-        for span in spans_of(self._now) if taken else ():
-            fresh = self._buckets.setdefault(span, _Bucket({}, {})).fresh
+    def _include(self, taken: Mapping[Key, Counts], now: float) -> None:
+        for span in spans_of(now):
             for (alias, command), counts in taken.items():
-                fresh.setdefault((self._names[alias], command), Counts()).include(counts)
+                commands = self._gathered.setdefault((span, self._names[alias]), {})
+                commands.setdefault(command, Counts()).include(counts)
 
-    def _fresh(self) -> list[Span]:
-        return [span for span, bucket in self._buckets.items() if bucket.fresh]
-
-    def _fact(self, span: Span) -> Fact:
-        assert self._slot is not None
-        return _key(self._slot, span), _written(_sum(self._buckets[span])), KEPT[span[0]]
-
-    def _enter(self) -> None:
-        """Take a slot, and what is there already of the spans that are counted."""
-        slots: list[int] = []
-        change(self._store, INDEX, partial(_entered, self._store, self._name, self._now, slots))
-        slot = self._slot = slots[-1]
-        spans = list(dict.fromkeys([*self._buckets, *spans_of(self._now)]))
-        texts = self._store.get_many([_key(slot, span) for span in spans])
-        for span, text in zip(spans, texts, strict=True):
-            fresh = self._buckets[span].fresh if span in self._buckets else {}
-            self._buckets[span] = _Bucket(_read(text), fresh)
-
-
-def _entered(store: BaseStore, name: str, now: float, found: list[int], text: bytes | None) -> bytes:
-    """The index with a slot for a consumer, whose number is added to ``found``: its own, a free one, or a new one."""
-    slots = _slots(text)
-    heard = consumers.heard(store, [holder for holder, _ in slots])
-    ends = [max(at, last) for (_, at), last in zip(slots, heard, strict=True)]
-    while slots and ends[len(slots) - 1] < now - KEPT[QUARTER]:
-        slots.pop()
-    free = [number for number, (holder, _) in enumerate(slots) if not holder or ends[number] < now - SILENT]
-    own = [number for number, (holder, _) in enumerate(slots) if holder == name]
-    number = next(iter([*own, *free]), len(slots))
-    slots[number : number + 1] = [(name, now)]
-    found.append(number)
-    return json.dumps(slots).encode()
-
-
-def _left(name: str, now: float, text: bytes | None) -> bytes:
-    """The index in which the slot of a consumer is free."""
-    return json.dumps([("", now) if holder == name else (holder, at) for holder, at in _slots(text)]).encode()
-
-
-def _slots(text: bytes | None) -> list[tuple[str, float]]:
-    """The consumer of each slot, "" for none, and since when that is so; none if the index cannot be read."""
-    try:
-        return [(str(holder), float(at)) for holder, at in json_list(text)]
-    except UNREADABLE:
-        return []
+    def _added(self, commands: Commands, text: bytes | None) -> bytes | None:
+        """A fact with what this consumer counted; as it is if it has that already."""
+        fact = json_object(text)
+        writers = kept if isinstance(kept := fact.get("writers"), dict) else {}
+        if writers.pop(self._writer, None) == self._number:
+            return text
+        latest = dict([*writers.items()][-MOST_WRITERS + 1 :])
+        counted = _counts_of(fact)
+        for command, counts in commands.items():
+            counted.setdefault(command, Counts()).include(counts)
+        return _written(counted, {**latest, self._writer: self._number})
 
 
 # ---- what is in the queues
@@ -205,15 +148,13 @@ def _sample_key(name: str, span: Span) -> str:
 # ---- what others read
 
 
-def counts_in(store: BaseStore, spans: Sequence[Span]) -> dict[Span, Rows]:
-    """What all consumers counted in these spans, those too that are gone."""
-    slots = [COMMON, *range(len(_slots(store.get(INDEX))))]
+def counts_in(store: BaseStore, names: Iterable[str], spans: Sequence[Span]) -> dict[Span, Rows]:
+    """What all consumers counted in queues of these names in the store, those too that are gone."""
+    places = [(span, name) for name in dict.fromkeys(names) for span in spans]
+    texts = store.get_many([_key(*place) for place in places])
     found: dict[Span, Rows] = {span: {} for span in spans}
-    asked = [(slot, span) for slot in slots for span in spans]
-    texts = store.get_many([_key(slot, span) for slot, span in asked])
-    for (_, span), text in zip(asked, texts, strict=True):
-        if text is not None:
-            _add_read(found[span], text)
+    for (span, name), text in zip(places, texts, strict=True):
+        found[span] |= {(name, command): counts for command, counts in _counts_of(json_object(text)).items()}
     return found
 
 
@@ -239,27 +180,16 @@ def _sample(text: bytes | None) -> Sample | None:
         return None
 
 
-# ---- rows as text: classes without a duration are left out, as nearly all are
+# ---- counts as text: classes without a duration are left out, as nearly all are
 
 
-def _sum(parts: Iterable[Rows]) -> Rows:
-    rows: Rows = {}
-    for part in parts:
-        for key, counts in part.items():
-            rows.setdefault(key, Counts()).include(counts)
-    return rows
-
-
-def _with(rows: Rows, text: bytes | None) -> bytes:
-    return _written(_sum([_read(text), rows]))
-
-
-def _written(rows: Rows) -> bytes:
-    counted: dict[str, dict[str, Any]] = {}
-    for (queue, command), one in rows.items():
+def _written(commands: Commands, writers: Mapping[str, Any]) -> bytes:
+    """A fact: the counts, and the number of the last addition of each consumer, the latest last."""
+    counted: dict[str, Any] = {}
+    for command, one in commands.items():
         outcomes = {outcome: count for outcome, count in one.outcomes.items() if count}
-        counted.setdefault(queue, {})[command] = [outcomes, _few(one.ran), _few(one.waited)]
-    return json.dumps(counted, separators=(",", ":")).encode()
+        counted[command] = [outcomes, _few(one.ran), _few(one.waited)]
+    return json.dumps({"counts": counted, "writers": writers}, separators=(",", ":")).encode()
 
 
 def _few(durations: Durations) -> list[float]:
@@ -268,25 +198,19 @@ def _few(durations: Durations) -> list[float]:
     return [round(durations.sum, 6), *classes]
 
 
-def _read(text: bytes | None) -> Rows:
-    rows: Rows = {}
-    _add_read(rows, text or b"{}")
-    return rows
-
-
-def _add_read(rows: Rows, text: bytes) -> None:
-    """Add what a fact has, up to where it cannot be read, as anything that reaches the store may have written it."""
+def _counts_of(fact: Mapping[str, Any]) -> Commands:
+    """What a fact has, up to where it cannot be read, as anything that reaches the store may have written it."""
+    commands: Commands = {}
     try:
-        for queue, commands in json_object(text).items():
-            for command, (outcomes, ran, waited) in commands.items():
-                if (counts := rows.get((queue, command))) is None:
-                    counts = rows[queue, command] = Counts()
-                for outcome, count in outcomes.items():
-                    counts.add(outcome, count)
-                _add_few(counts.ran, ran)
-                _add_few(counts.waited, waited)
+        for command, (outcomes, ran, waited) in fact.get("counts", {}).items():
+            counts = commands.setdefault(command, Counts())
+            for outcome, count in outcomes.items():
+                counts.add(outcome, count)
+            _add_few(counts.ran, ran)
+            _add_few(counts.waited, waited)
     except UNREADABLE:
-        return
+        pass
+    return commands
 
 
 def _add_few(durations: Durations, numbers: Sequence[Any]) -> None:

@@ -117,9 +117,8 @@ def rates_in(stores: Iterable[Shared], command: str | None, period: str) -> list
     for shared in stores:
         aliases = {one.base_name: one.alias for one in shared.queues}
         spans = _spans(shared.store.now(), length, count)
-        rows = counts_in(shared.store, spans)
-        keys = {key for span in spans for key in rows[span] if key[0] in aliases}
-        for key in keys:
+        rows = counts_in(shared.store, aliases, spans)
+        for key in {key for span in spans for key in rows[span]}:
             if command is None or is_named(key[1], command):
                 found.append(_of_command(aliases[key[0]], key, rows))
     return sorted(found, key=lambda one: (-_attempts(one.total), one.queue, one.command))
@@ -217,7 +216,7 @@ def _quantile(counts: Sequence[int], share: float) -> float | None:
 def _of_store(shared: Shared, length: int, count: int) -> list[QueueRates]:
     now, names = shared.store.now(), [queue.base_name for queue in shared.queues]
     spans, latest = _spans(now, length, count), _spans(now, MINUTE, LATELY + 1)
-    rows = counts_in(shared.store, list(dict.fromkeys([*spans, *latest])))
+    rows = counts_in(shared.store, names, list(dict.fromkeys([*spans, *latest])))
     samples = samples_in(shared.store, names, spans)
     recent = samples if length == MINUTE else samples_in(shared.store, names, latest)
     return [

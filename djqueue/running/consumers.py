@@ -114,17 +114,10 @@ def leave(store: BaseStore, name: str) -> None:
     store.drop(order_key_of(name))
 
 
-def write(store: BaseStore, record: ConsumerRecord, others: Sequence[tuple[str, bytes, float | None]] = ()) -> None:
-    """A heartbeat, and other facts in the same step.
-
-    The commands that it knows are a fact of their own: see :func:`write_commands`.
-    """
+def write(store: BaseStore, record: ConsumerRecord) -> None:
+    """A heartbeat. The commands that it knows are a fact of their own: see :func:`write_commands`."""
     written = {name: value for name, value in asdict(record).items() if name != "known"}
-    fact = key_of(record.name), json.dumps(written).encode(), KEPT
-    if others:
-        store.put_many([fact, *others])
-    else:
-        store.put(*fact)
+    store.put(key_of(record.name), json.dumps(written).encode(), KEPT)
 
 
 def known_commands(commands: Iterable[Runnable]) -> dict[str, str]:
@@ -158,12 +151,6 @@ def _digest(text: str) -> str:
 def is_listed(text: bytes | None, name: str) -> bool:
     """Whether a consumer is in the index."""
     return name in _names(text)
-
-
-def heard(store: BaseStore, names: Sequence[str]) -> list[float]:
-    """When each of these consumers last wrote a heartbeat; 0 if the store has none that can be read."""
-    found = map(json_object, store.get_many([key_of(name) for name in names]))
-    return [float(at) if isinstance(at := one.get("at"), int | float) else 0.0 for one in found]
 
 
 def read(store: BaseStore) -> list[ConsumerRecord]:

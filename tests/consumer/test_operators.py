@@ -8,7 +8,7 @@ import pytest
 
 from djqueue import operations, periodic_command, queue_command, queues
 from djqueue.backends.entries import _MARK, unpack
-from djqueue.consumer import operators, rates
+from djqueue.consumer import operators
 from djqueue.consumer.counters import Counters
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
@@ -162,8 +162,8 @@ def test_of_two_that_begin_at_once_none_is_left_out(queue, clock, monkeypatch):
     first, second = opened(queue), opened(queue)
     write = consumers.write
 
-    def together(store, record, facts):
-        write(store, record, facts)
+    def together(store, record):
+        write(store, record)
         monkeypatch.setattr(consumers, "write", write)
         tick(second)
 
@@ -392,7 +392,7 @@ def test_facts_that_cannot_be_read_are_as_if_they_were_not_there(queue, clock, t
     clock.now += 1
     tick(channels)
     store = channels.channels[0].store
-    keys = [consumers.key_of(consumer.name), consumers.order_key_of(consumer.name), pauses.KEY, rates.INDEX, ACTIONS]
+    keys = [consumers.key_of(consumer.name), consumers.order_key_of(consumer.name), pauses.KEY, ACTIONS]
     for key in [*keys, consumers.INDEX]:
         store.put(key, text)
     for _ in range(2):
@@ -404,7 +404,6 @@ def test_facts_that_cannot_be_read_are_as_if_they_were_not_there(queue, clock, t
         store.put(key, text)
     assert operations.consumers() == operations.pauses() == operations.actions() == []
     assert unpack(f"{_MARK}{DEEP.decode()}\n").body
-    assert consumers.heard(store, [consumer.name]) == [0.0]
 
 
 @MEMORY

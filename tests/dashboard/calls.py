@@ -65,7 +65,7 @@ def counted(queue: BaseQueue, command: str, minutes: int = 0, seconds: float = 0
     counts, store = Counts(outcomes), queue.store.shared
     counts.ran.add([seconds] * sum(outcomes.values()))
     counts.waited.add([seconds] * sum(outcomes.values()))
-    recorder = RateRecorder(store, [queue], "web-1:42:beef", Taken({(queue.alias, command): counts}))
+    recorder = RateRecorder(store, [queue], Taken({(queue.alias, command): counts}))
     at = store.now() - 60 * minutes
     recorder.end(lambda: at)
 

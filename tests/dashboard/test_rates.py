@@ -87,9 +87,9 @@ def test_the_overview_says_since_when_no_consumer_has_counted(queue, superuser):
 def test_what_others_wrote_among_the_counts_is_shown_as_far_as_it_can_be(queue, superuser, value):
     store = queue.store.shared
     minute, quarter = spans_of(store.now())
-    counts = f'{{"{queue.base_name}":{{"app.<b>x":[{{"done":{value},"<b>":{value}}},[0.5,1,{value}],[0.5,2,3]]}}}}'
+    counts = f'{{"counts":{{"app.<b>x":[{{"done":{value},"<b>":{value}}},[0.5,1,{value}],[0.5,2,3]]}}}}'
     for length, start in (minute, quarter):
-        store.put(f"rates:slot:common:{length}:{start}", counts.encode(), 60)
+        store.put(f"rates:named:{queue.base_name}:{length}:{start}", counts.encode(), 60)
     sample = f'{{"at":{store.now()},"ready":{value},"delayed":1,"leased":1,"failed":1,"done":1}}'
     store.put(f"sample:named:{queue.base_name}:60:{minute[1]}", sample.encode(), 60)
     for path in ("", "queues/", "commands/", "commands/one/?queue=default&command=app.<b>x"):

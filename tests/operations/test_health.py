@@ -6,14 +6,13 @@ import pytest
 
 from djqueue import operations, queue_command, queues
 from djqueue.backends.base import Entry
-from djqueue.consumer.counters import Counts
-from djqueue.consumer.rates import COMMON, _key, _written, spans_of
 from djqueue.exceptions import QueueError
 from djqueue.operations import Limit
 from djqueue.operations.health import CRITICAL, WARNING
 from djqueue.running import consumers
 from djqueue.running.consumers import ConsumerRecord, Running
 from tests.app.commands import note
+from tests.dashboard.calls import counted
 from tests.support.consumer import unreachable
 
 SHARED = pytest.mark.backends("sqlite", "redis")
@@ -140,9 +139,7 @@ def test_numbers_beyond_their_limits_the_worst_first(queue):
 
 @SHARED
 def test_the_rate_of_errors_of_the_last_minutes_is_limited_if_that_is_asked_for(queue):
-    counts = Counts({"done": 3, "retried": 1, "failed": 1, "discarded": 5})
-    store, [minute, _] = queue.store.shared, spans_of(queue.store.shared.now())
-    store.put(_key(COMMON, minute), _written({(queue.base_name, charge.name): counts}), 60)
+    counted(queue, charge.name, done=3, retried=1, failed=1, discarded=5)
     found = operations.health(error_rate=Limit(40, 41), least_consumers=0)
     assert [(one.level, one.queue, one.kind) for one in found] == [(WARNING, "default", "errors")]
     assert found[0].text == "40 % of the attempts of the last 5 minutes ended in an error"

@@ -1,6 +1,7 @@
 """What was counted per minute: consumers add up, those too that are gone; what comes in is told by what is there."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -13,10 +14,11 @@ from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
 from djqueue.consumer.maintenance import Reaper
 from djqueue.consumer.operators import OperatorChannels
-from djqueue.consumer.rates import INDEX, Sampler
+from djqueue.consumer.rates import RateRecorder, Sampler, counts_in, spans_of
 from djqueue.messages.envelope import new_id
+from djqueue.testing import together
 from tests.support.clock import Clock
-from tests.support.consumer import only
+from tests.support.consumer import only, unreachable
 
 EVERYWHERE = pytest.mark.backends("memory", "sqlite", "postgres", "redis")
 MEMORY = pytest.mark.backends("memory")
@@ -109,47 +111,131 @@ def test_consumers_add_up_and_those_that_left_still_count(queue, store_clock):
 
 
 @MEMORY
-def test_one_that_takes_the_slot_of_another_adds_to_what_is_there(queue, store_clock):
-    for number in range(3):
+def test_many_consumers_after_each_other_leave_as_many_facts_as_one(queue, store_clock):
+    facts = queue.store.shared._facts
+    for number in range(150):
         served = Served(store_clock, queue)
-        served.count(done=10**number)
-        served.channel.tick()
-        served.beat(1)
+        served.count(done=number)
         served.channel.end()
-    assert shown() == {0: (111, 0, 0)}
-    store = queue.store.shared
-    assert len(store.get(INDEX).split(b"], [")) == 1, "as many slots as consumers at a time"
+        if number == 1:
+            few = len(facts)
+    assert shown() == {0: (sum(range(150)), 0, 0)}
+    assert len(facts) == few, "a fact for the minute, and one for the quarter of an hour"
+    assert max(map(len, facts.values())) < 3_000
 
 
 @MEMORY
-def test_one_that_stood_still_leaves_its_slot_to_the_one_that_took_it(queue, store_clock):
-    still = Served(store_clock, queue)
+def test_what_one_that_stood_still_had_counted_counts_when_it_goes_on(queue, store_clock):
+    still, other = Served(store_clock, queue), Served(store_clock, queue)
+    for served in (still, other):
+        served.channel.tick()
+        served.beat(1)
     still.count(done=1)
-    still.channel.tick()
-    still.beat(1)
-    store_clock.now += 61
-    other = Served(store_clock, queue)
     other.count(done=10)
-    other.channel.tick()
-    other.beat(1)
+    other.beat(61)
     still.count(done=100)
-    still.beat(1)
+    still.beat(0)
     other.count(done=1000)
     other.beat(5)
-    assert shown() == {0: (1, 0, 0), 60: (1110, 0, 0)}
+    assert shown() == {60: (1111, 0, 0)}
 
 
 @MEMORY
 def test_a_clock_that_is_set_back_over_the_end_of_a_minute_loses_nothing(queue, store_clock):
-    served = Served(store_clock, queue)
-    recorder = served.channel._rates
+    counters = Counters([queue])
+    recorder = RateRecorder(queue.store.shared, [queue], counters)
     for seconds in (1, 58, 61, 59, 62):
-        served.count(done=1)
+        counters._recent[queue.alias, work.name] = Counts({"done": 1})
         recorder.gather(BEGIN + seconds)
-        queue.store.shared.put_many(recorder.facts())
-        recorder.written()
+        recorder.add()
     store_clock.now += 62
     assert shown() == {0: (3, 0, 0), 60: (2, 0, 0)}
+
+
+@pytest.fixture
+def losing(queue, monkeypatch):
+    """The store of shared facts does what it is asked for next, and the answer is lost."""
+    kind, left = type(queue.store.shared), []
+    swap_many = kind.swap_many
+
+    def swap(store, *args):
+        swapped = swap_many(store, *args)
+        if left and swapped:
+            raise ConnectionError(left.pop())
+        return swapped
+
+    monkeypatch.setattr(kind, "swap_many", swap)
+    return lambda: left.append("the answer was lost")
+
+
+@EVERYWHERE
+@pytest.mark.parametrize("lost", [1, 2])
+def test_an_addition_whose_answer_was_lost_counts_once(queue, store_clock, losing, lost):
+    one, other = Served(store_clock, queue), Served(store_clock, queue)
+    for served in (one, other):
+        served.beat(1)
+    one.count(done=1)
+    for _ in range(lost):
+        losing()
+        with pytest.raises(ConnectionError):
+            one.beat()
+        one.count(done=10)
+        other.count(done=100)
+        other.beat(0)
+    one.beat()
+    expected = 1 + lost * 110
+    assert shown() == shown("day") == {0: (expected, 0, 0)}
+    one.count(done=1000)
+    losing()
+    with pytest.raises(ConnectionError):
+        one.channel.end()
+    one.channel.end()
+    assert shown() == shown("day") == {0: (expected + 1000, 0, 0)}
+
+
+@EVERYWHERE
+def test_an_addition_that_the_store_did_not_get_counts_when_it_does(queue, store_clock, monkeypatch):
+    one, kind = Served(store_clock, queue), type(queue.store.shared)
+    one.beat(1)
+    one.count(done=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "swap_many", unreachable)
+        for _ in range(2):
+            with pytest.raises(ConnectionError):
+                one.beat()
+            one.count(done=10)
+    assert shown() == {}
+    one.beat()
+    assert shown() == shown("day") == {0: (21, 0, 0)}
+
+
+@MEMORY
+def test_what_is_over_by_the_time_the_store_is_back_is_forgotten(queue, store_clock, monkeypatch):
+    one = Served(store_clock, queue)
+    one.beat(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "swap_many", unreachable)
+        for _ in range(200):
+            one.count(done=1)
+            with pytest.raises(ConnectionError):
+                one.beat(60)
+    recorder = one.channel._rates
+    assert len(recorder._gathered) + len(recorder._adding) <= 80, "for an hour and a day"
+    one.beat()
+    assert sum(done for done, _, _ in shown().values()) == 60
+    assert sum(done for done, _, _ in shown("day").values()) == 200
+
+
+@EVERYWHERE
+def test_what_many_add_at_the_same_moment_is_all_there(queue):
+    recorders = []
+    for _ in range(12):
+        counters = Counters([queue])
+        counters._recent[queue.alias, work.name] = Counts({"done": 1})
+        recorders.append(RateRecorder(queue.store.shared, [queue], counters))
+    together(*[partial(one.end, lambda: BEGIN) for one in recorders], last=queue.close)
+    rows = counts_in(queue.store.shared, [queue.base_name], spans_of(BEGIN))
+    assert [counts[queue.base_name, work.name].outcomes["done"] for counts in rows.values()] == [12, 12]
 
 
 @EVERYWHERE
@@ -178,18 +264,19 @@ def test_quantiles_are_interpolated_within_the_classes_of_durations(queue, store
 
 
 @MEMORY
-def test_what_others_wrote_into_the_facts_harms_nothing(queue, store_clock):
-    served = Served(store_clock, queue)
+@pytest.mark.parametrize(
+    "text", ["[]", "no", '{"counts": []}', '{"counts": {"c": [{}, [], []]}}', '{"counts": {"c": [1]}, "writers": [1]}']
+)
+def test_what_others_wrote_into_the_facts_harms_nothing(queue, store_clock, text):
+    served, store = Served(store_clock, queue), queue.store.shared
     served.count(done=1)
     served.channel.end()
-    store = queue.store.shared
-    for key, _ in zip([key for key in store._facts if key.startswith("rates:slot")], range(2), strict=True):
-        for number, text in enumerate([b"[]", b'{"q": 1}', b'{"q": {"c": [{}, [], []]}}', b'{"q": {"c": [1]}}', b"no"]):
-            store.put(key.replace("common", str(number)), text, 60)
-    store.put(INDEX, b'[["", 0], ["", 0], ["", 0], ["", 0], ["", 0]]')
-    assert shown() == shown("day") == {0: (1, 0, 0)}
-    store.put(INDEX, b"no")
-    assert shown() == {0: (1, 0, 0)}
+    for key in [key for key in store._facts if key.startswith("rates:")]:
+        store.put(key, text.encode(), 600)
+    assert shown() == shown("day") == {}
+    served.count(done=1)
+    served.channel.end()
+    assert {one.command: one.total.done for one in operations.rates()} | {"c": 0} == {work.name: 1, "c": 0}
 
 
 @MEMORY
