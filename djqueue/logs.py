@@ -25,7 +25,7 @@ from djqueue.running.context import current_message
 from djqueue.running.reporting import logger as reports
 from djqueue.running.reporting import text_of_done
 from djqueue.utils import one_line, plain
-from djqueue.words import SHORT_ID, duration, short_names
+from djqueue.words import SHORT_ID, attempt_of, duration, short_names
 
 KEYS = {
     "event": "what happened, such as done, failed or started",
@@ -36,6 +36,7 @@ KEYS = {
     "count": "how many messages the record is about, if it is about several",
     "alike": "of messages of a batch that failed by one exception: how many, in the first record; 0 in the others",
     "attempt": "the number of this start, from 1",
+    "max_attempts": "of what is retried: how many attempts it may have, if that is bounded",
     "worker": "the thread that ran it",
     "consumer": "the name of the consumer",
     "duration": "how many seconds it ran",
@@ -201,7 +202,7 @@ MARKS = {
     "done": Mark("✓", GREEN),
     "failed": Mark("✗", RED),
     "paused": Mark("✗", RED, "its shard is paused"),
-    "retried": Mark("↻", YELLOW, "again in {1}"),
+    "retried": Mark("↻", YELLOW, "{2}again in {1}"),
     "released": Mark("…", DIM, "put back{0}"),
     "discarded": Mark("…", DIM, "discarded"),
     "expired": Mark("…", DIM, "expired"),
@@ -271,13 +272,16 @@ class ConsoleFormatter(DoneFormatter):
     def _fitted(self, record: logging.LogRecord, mark: Mark, room: float) -> tuple[str, str]:
         """What a line says behind its columns, and the end of the id, in as many characters as there is room for.
 
-        What failed keeps its id, by which it can be looked up, and its reason, unless a traceback repeats that.
+        What failed keeps its id, by which it can be looked up, and its reason, unless a traceback repeats that. What
+        is retried keeps its id, and which attempt it was.
         """
-        about, is_failure = vars(record), mark.symbol == "✗"
+        about = vars(record)
         text, id = _words(about, mark), (about.get("message_id") or "")[-SHORT_ID:]
-        if not is_failure or len(text) + GAP + len(id) <= room:
+        if mark.symbol not in "✗↻" or not id or len(text) + GAP + len(id) <= room:
             return _fitting(text, id, room)
         room -= GAP + len(id)
+        if mark.symbol == "↻":
+            return _words_of_retry(about, mark, room), id
         if record.exc_info or record.exc_text:
             return _cut(text, room), id
         return _wrapped(text, room).replace("\n", self._below), id
@@ -329,11 +333,32 @@ def has_colors(force: bool = False, never: bool = False) -> bool:
 
 def _words(about: dict[str, Any], mark: Mark) -> str:
     """What a line says behind its columns."""
-    delay, alike = about.get("delay"), about.get("count") or about.get("alike", 0)
-    what = mark.words.format(f" for {duration(delay)}" if delay else "", duration(delay or 0.0)) if mark.words else ""
-    reason = ": ".join(part for part in (what, plain(about.get("reason", ""))) if part)
+    alike = about.get("count") or about.get("alike", 0)
     count = f"{alike:,} messages" if alike > 1 else ""
+    reason = _reason(about, _ahead_of_reason(about, mark))
     return " · ".join(part for part in (count, plain(about.get("description", "")), reason) if part)
+
+
+def _words_of_retry(about: dict[str, Any], mark: Mark, room: float) -> str:
+    """The same of a retry that has not so much room: no description, and no delay if that leaves too little."""
+    attempt, ahead = _attempt(about), _ahead_of_reason(about, mark)
+    return _cut(_reason(about, ahead if len(ahead) * 2 <= room else attempt), max(room, len(attempt) + 1))
+
+
+def _ahead_of_reason(about: dict[str, Any], mark: Mark) -> str:
+    delay, attempt = about.get("delay"), _attempt(about)
+    waits = f" for {duration(delay)}" if delay else "", duration(delay or 0.0)
+    return mark.words.format(*waits, attempt and f"{attempt}, ") if mark.words else ""
+
+
+def _reason(about: dict[str, Any], ahead: str) -> str:
+    return ": ".join(part for part in (ahead, plain(about.get("reason", ""))) if part)
+
+
+def _attempt(about: dict[str, Any]) -> str:
+    """Which attempt it was; empty for several messages."""
+    number = about.get("attempt")
+    return attempt_of(number, about.get("max_attempts")) if number else ""
 
 
 def _wrapped(text: str, room: float) -> str:

@@ -158,6 +158,11 @@ def rate(value: float | None) -> str:
     return f"{value:.1f}" if 0 < value < 10 else number(round(value))
 
 
+def attempt_of(number: int, most: int | None) -> str:
+    """Which attempt it is: attempt 2 of 6; attempt 2 if it is not bounded, or beyond that, as one that was put back."""
+    return f"attempt {number} of {most}" if most and number <= most else f"attempt {number}"
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things in words: 1 thread, 1,200 threads."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

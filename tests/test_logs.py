@@ -98,8 +98,17 @@ class TestConsole:
             (about("started", duration=1.24), "▶ send_receipt    1.2 s  0f50d39f"),
             (about("failed", duration=0.2, reason="no such order"), "✗ send_receipt   200 ms  no such order  0f50d39f"),
             (
-                about("retried", duration=0.2, delay=6.0, reason="OSError: refused", description="order 42"),
-                "↻ send_receipt   200 ms  order 42 · again in 6 s: OSError: refused",
+                about("retried", duration=0.2, delay=6.0, attempt=2, max_attempts=6, reason="OSError: refused"),
+                "↻ send_receipt   200 ms  attempt 2 of 6: OSError: refused  0f50d39f",
+            ),
+            (
+                about("retried", duration=0.2, delay=6.0, attempt=9, max_attempts=6),  # it was put back in between
+                "↻ send_receipt   200 ms  attempt 9, again in 6 s  0f50d39f",
+            ),
+            (about("retried", duration=0.2, delay=6.0), "↻ send_receipt   200 ms  attempt 1, again in 6 s  0f50d39f"),
+            (
+                about("retried", delay=6.0, message_ids=[ID, ID], message_id=None, attempt=None, count=2, reason="x"),
+                "↻ send_receipt           2 messages · again in 6 s: x",
             ),
             (about("discarded", duration=0.2, reason="paid"), "… send_receipt   200 ms  discarded: paid  0f50d39f"),
             (about("expired", reason="too old"), "… send_receipt           expired: too old  0f50d39f"),
@@ -136,6 +145,19 @@ class TestConsole:
         line = shown(about(event, duration=12.3, delay=3.0, description="x" * 300, reason="y" * 300), width)
         assert len(line) + 9 <= width
         assert "…" in line[1:]
+
+    @pytest.mark.parametrize(
+        ("command", "wide"), [(send_receipt.name, 120), ("shop.commands.whose_name_is_rather_long", 200)]
+    )
+    @pytest.mark.parametrize("width", [60, 80, 120, 200])
+    def test_a_retry_keeps_its_id_and_its_attempt_at_any_width(self, width, command, wide):
+        made = about("retried", command, duration=12.3, delay=3.0, attempt=2, max_attempts=6, reason="y" * 300)
+        line = shown(made, width)
+        assert "  attempt 2 of 6" in line and line.endswith("…  0f50d39f")
+        assert ("again in 3 s" in line) == (width >= wide)
+        made.description = "order 42"
+        assert shown(made, width) == line
+        assert shown(made, 0).endswith(f"order 42 · attempt 2 of 6, again in 3 s: {'y' * 300}  0f50d39f")
 
     def test_of_a_failure_without_a_traceback_nothing_is_left_out(self):
         words = [f"word{number}" for number in range(40)]

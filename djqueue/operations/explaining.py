@@ -34,7 +34,7 @@ from djqueue.running.pauses import COMMAND, Pause, Pauses
 from djqueue.running.result_store import is_cancelled
 from djqueue.utils import plain
 from djqueue.wiring import queues as all_queues
-from djqueue.words import SHORT_ID, age, duration, moment, number
+from djqueue.words import SHORT_ID, age, attempt_of, duration, moment, number
 
 MOST_BLOCKED = 10
 """Lanes of a queue that are checked, and blocked lanes that are named."""
@@ -296,7 +296,7 @@ def _failed_before(one: MessageRow) -> str:
 def _upcoming(one: MessageRow, policy: Policy | None) -> str:
     """Its next attempt, in words."""
     upcoming, most = one.attempts + 1, 0 if policy is None else policy.most_attempts
-    return f"Attempt {upcoming} of {most}" if upcoming <= most else f"Attempt {upcoming}"
+    return attempt_of(upcoming, most).capitalize()
 
 
 def _command_paused(seen: Surroundings, command: str) -> Iterator[Reason]:

@@ -122,6 +122,8 @@ class Verdict(NamedTuple):
     """The result as it is kept. It is encoded where it was made: a slow encoding delays no other message."""
     details: str = ""
     """What the history is to keep of the run: its arguments and value, as JSON."""
+    max_attempts: int | None = None
+    """Of a retry: how many attempts the message may have, by the option or setting that counts for it; None: any."""
 
 
 def settled(lease: Lease, verdict: Verdict, owner: str = "") -> Lease:

@@ -452,9 +452,10 @@ class Policy:
             return Verdict(Outcome.DISCARDED, reason)
         is_retried = _is_of(raised, self.retried) if action is None else action == "retry"
         own = policy_for(raised, (action is None and self.retry_on) or ())
-        if not is_retried or failures >= (own.max_attempts or self.most_attempts):
+        most = own.max_attempts or self.most_attempts
+        if not is_retried or failures >= most:
             return self._failed(entry, reason, exception)
-        return self._again(reason, wait_after(own.wait or self.backoff, failures, exception), exception)
+        return self._again(reason, wait_after(own.wait or self.backoff, failures, exception), exception, most)
 
     def _retry_as_asked(self, asked: Retry, entry: Entry) -> Verdict:
         most = conf.get("QUEUE_MAX_STARTS")
@@ -464,7 +465,8 @@ class Policy:
             delay = wait_after(self.backoff, entry.attempts, asked.__cause__)
         else:
             delay = seconds(asked.after, "Retry(after=…)")
-        return self._again(asked.reason[:LONGEST_REASON] or "asked to be run again", max(LEAST_WAIT, delay))
+        reason = asked.reason[:LONGEST_REASON] or "asked to be run again"
+        return self._again(reason, max(LEAST_WAIT, delay), most=most)
 
     def _throttled(self, asked: Throttled, entry: Entry) -> Verdict:
         """Its start counts as nothing, so all that a backoff can go by is how often it failed before."""
@@ -475,8 +477,11 @@ class Policy:
         reason = f"throttled: {asked.reason}" if asked.reason else "throttled"
         return Verdict(Outcome.THROTTLED, reason[:LONGEST_REASON], delay=max(LEAST_WAIT, delay))
 
-    def _again(self, reason: str, delay: float, exception: BaseException | None = None) -> Verdict:
-        return Verdict(Outcome.RETRY, reason, exception, delay, alone=self.failure_policy == "skip")
+    def _again(
+        self, reason: str, delay: float, exception: BaseException | None = None, most: int | None = None
+    ) -> Verdict:
+        alone = self.failure_policy == "skip"
+        return Verdict(Outcome.RETRY, reason, exception, delay, alone, max_attempts=most)
 
     def _failed(self, entry: Entry, reason: str, exception: BaseException | None = None) -> Verdict:
         """The verdict of a failed message: FAILED, or PAUSED if its shard is to wait for an operator."""

@@ -18,6 +18,7 @@ from djqueue.messages.failures import has_frames
 from djqueue.messages.metadata import request_id
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.utils import RareReports, log_safely, one_line, plain
+from djqueue.words import attempt_of
 
 logger = logging.getLogger(__name__)
 
@@ -147,8 +148,8 @@ def report(queue: BaseQueue, lease: Lease, verdict: Verdict, alike: int = 1) -> 
         about["alike"] = alike
     extra = log_extra(queue.alias, entry, **about, duration=round(verdict.seconds, 6))
     names = extra["command"], _in_brackets(about.get("description")), effect.words, _after_colon(about.get("reason"))
-    text = "%s%s %s%s (message %s, attempt %d, %.3f s%s)"
-    args = *names, extra["message_id"], entry.attempts, verdict.seconds, _later(verdict)
+    text, attempt = "%s%s %s%s (message %s, %s, %.3f s%s)", attempt_of(entry.attempts, verdict.max_attempts)
+    args = *names, extra["message_id"], attempt, verdict.seconds, _later(verdict)
     log_safely(logger, effect.level, text, *args, exc_info=_trace_of(verdict) if alike else None, extra=extra)
 
 
@@ -161,7 +162,7 @@ def text_of_done(command: str, id: str, attempt: int, seconds: float, descriptio
 def _report_many(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]]) -> None:
     """Log, in one record, what became of messages of one batch that ended alike."""
     lease, verdict = finished[0]
-    effect, about = verdict.outcome.effect, _about(verdict._replace(description=""))
+    effect, about = verdict.outcome.effect, _about(verdict._replace(description="", max_attempts=None))
     if any(other.reason != verdict.reason for _, other in finished):
         about["reason"] += ", and others"
     about |= {"duration": round(verdict.seconds, 6), **_several([lease.entry for lease, _ in finished])}
@@ -181,6 +182,8 @@ def _about(verdict: Verdict) -> dict[str, Any]:
         about["reason"] = one_line(verdict.reason)
     if verdict.delay or verdict.outcome.effect.again:
         about["delay"] = verdict.delay
+    if verdict.max_attempts:
+        about["max_attempts"] = verdict.max_attempts
     return about
 
 

@@ -1,16 +1,18 @@
 """What the log says of messages that run: one record for what ended alike, one for each failure, no frames but the
 project's own."""
 
+import json
 import logging
 import re
 
 import pytest
 
-from djqueue import Discard, Fail, PartialFailure, Retry
+from djqueue import Discard, Fail, PartialFailure, Retry, RetryPolicy
 from djqueue.backends.base import Entry
 from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.maintenance import TimeLimits
 from djqueue.decorators import queue_command
+from djqueue.logs import JsonFormatter
 from djqueue.messages.envelope import new_id
 from djqueue.messages.failures import errors_of
 from djqueue.running.context import Control
@@ -111,6 +113,32 @@ class TestOne:
         assert (record.reason, record.exc_info) == ("ConnectionError: refused at once", None)
         assert " is retried: ConnectionError: refused at once (" in record.getMessage()
         assert record.getMessage().endswith(", again in 6.0 s)")
+        assert (record.attempt, record.max_attempts) == (1, 2)
+        assert ", attempt 1 of 2, " in record.getMessage()
+
+    @pytest.mark.parametrize(
+        ("error", "most", "text"),
+        [
+            (ConnectionError("x"), 4, "attempt 1 of 4, "),
+            (TimeoutError("x"), 7, "attempt 1 of 7, "),
+            (Retry(reason="x"), 1000, "attempt 1 of 1000, "),
+        ],
+        ids=["of the command", "of its class", "asked for"],
+    )
+    def test_of_a_retry_it_says_how_many_attempts_there_may_be(self, queue, report_records, error, most, text):
+        listed = {TimeoutError: RetryPolicy(max_attempts=7), ConnectionError: True}
+        do.using(retry_on=listed, max_attempts=4)(error)
+        run_one(queue)
+        [record] = report_records()
+        assert (record.event, record.max_attempts, text in record.getMessage()) == ("retried", most, True)
+        assert json.loads(JsonFormatter().format(record))["max_attempts"] == most
+
+    def test_without_a_bound_it_says_which_attempt_it_was(self, queue, report_records, settings):
+        settings.QUEUE_MAX_STARTS = None
+        do(Retry(reason="x"))
+        run_one(queue)
+        [record] = report_records()
+        assert "attempt 1, " in record.getMessage() and not hasattr(record, "max_attempts")
 
     @pytest.mark.parametrize(
         ("raised", "event"),
