@@ -16,7 +16,7 @@ from djqueue import health
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.fetcher import Fetcher
 from djqueue.consumer.in_flight import Held, InFlight
-from djqueue.consumer.loop import HANGS, Loop, Member, alike, frames_of_threads
+from djqueue.consumer.loop import HANGS, Loop, Member, alike
 from djqueue.consumer.pool import Worker
 from djqueue.messages.failures import MACHINERY
 from djqueue.utils import clock, plain
@@ -30,7 +30,7 @@ MOST_FRAMES = 8
 
 
 class ThreadObserver:
-    """Looks at the threads of a consumer from outside, so that they need not report at each message what they do."""
+    """Looks at what the threads of a consumer have noted. The frames of one are read only if it takes long."""
 
     def __init__(self, stuck_after: float | None = None):
         self._stuck_after = stuck_after
@@ -75,12 +75,7 @@ def _unanswered(member: Member) -> list[str]:
 
 def _idle(workers: Sequence[Worker]) -> set[Any]:
     """Those that wait for a message, or for a place on the event loop."""
-    frames = frames_of_threads()
-    return {
-        worker
-        for worker in workers
-        if any(held.awaits_place for held in worker.unit.copy()) or worker.waits_in(frames.get(worker.ident or 0))
-    }
+    return {worker for worker in workers if worker.waits or any(held.awaits_place for held in worker.unit.copy())}
 
 
 def _part(member: Member, moved: float, limit: float, now: float) -> health.Report:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine, Hashable, Sequence
 from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
-from types import FrameType
 
 from django.db import connections
 
@@ -127,22 +126,33 @@ class Worker(Member):
         self._checked = -inf
         """When the latest command began after which connections were checked."""
         self.finished = 0
+        self._waits_after = -1
+        """How many units it had finished when it last went to wait for one; -1 while it does something else."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a unit."""
+        return self._waits_after == self.finished and not self.unit
 
     def duty(self) -> None:
+        self._waits_after = self.finished
         while (unit := self._pool.next(self)) is not None and self._serve(unit):
             self._recover(unit)
             unit.clear()  # otherwise it would stay in memory until the next unit comes
             if forks.count != self.forks:
                 end_child(None)
+            self._waits_after = self.finished
+        self._waits_after = -1
         self.stop_handler()
         self._loop.close()
         self._handler_loop.close()
         connections.close_all()
 
-    @staticmethod
-    def waits_in(frame: FrameType | None) -> bool:
-        """Whether a worker that is in this frame waits for a unit."""
-        return frame is not None and frame.f_code in WAITING
+    def give_up_handler(self) -> None:
+        """Stop the handler, to run other units."""
+        self._waits_after = -1
+        self.stop_handler()
+        self._waits_after = self.finished
 
     def stop_handler(self) -> None:
         """Stop the handler, and keep none."""
@@ -491,17 +501,13 @@ class Pool:
             with self._lock:
                 unit = self._affinity.stop_waiting(worker)
         if not unit:
-            worker.stop_handler()
+            worker.give_up_handler()
         return unit
 
     def _release_for_others(self) -> None:
         """End the waiting of as many workers as the waiting units need."""
         if self._affinity.waiting:
             self._affinity.give_up(self._undone + len(self._affinity.waiting) - len(self.workers))
-
-
-WAITING = Pool.next.__code__, Pool._for_its_shard.__code__
-"""Where a worker waits for a unit."""
 
 
 def _mail_of(worker: Worker) -> list[Held]:

@@ -6,12 +6,13 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 
 import pytest
 
-from djqueue import health, queue_command
+from djqueue import BatchCommand, Route, health, queue_command
 from djqueue.backends.base import Entry
 from djqueue.consumer import Consumer, liveness, observer
 from djqueue.consumer.in_flight import InFlight
@@ -41,6 +42,22 @@ async def wait_for_ever():
     import asyncio
 
     await asyncio.Event().wait()
+
+
+class Kept(BatchCommand):
+    """Its handler is stopped when nothing more comes for it, and that takes long."""
+
+    options = {"idle_timeout": 0.01}
+
+    @staticmethod
+    def route(*numbers):
+        return [Route(number) for number in numbers]
+
+    def perform(self, *numbers):
+        pass
+
+    def stop(self):
+        release.wait()
 
 
 @pytest.fixture
@@ -169,6 +186,14 @@ class TestFile:
         [problem] = later(report | {"parts": [worker]}, 61)
         assert problem.startswith(f"{worker['name']} has not moved for 1m")
 
+    def test_a_worker_that_hangs_while_its_handler_stops_is_named(self, queue, path):
+        Kept.enqueue(1)
+        with serving(threads=2, alive=path):
+            report = told(path, lambda report: any("release.wait()" in "".join(where) for where in places_of(report)))
+            release.set()
+            told(path, lambda report: report["idle"] == 2)
+        assert (report["workers"], report["idle"], report["running"]) == (2, 1, 0)
+
     def test_while_a_store_is_away_it_is_alive_and_not_ready(self, queue, path, monkeypatch):
         claim = queue.claim
         with serving(alive=path):
@@ -188,6 +213,23 @@ class TestFile:
             report = told(path, lambda report: report["state"] == "stopping")
             assert (later(report, 5), health.obstacles(report)) == ([], ["it is stopping"])
             release.set()
+
+    def test_no_frame_is_read_while_nothing_takes_long(self, queue, path, monkeypatch):
+        monkeypatch.setattr(observer, "LONG", 30.0)
+        read = []
+        monkeypatch.setattr(sys, "_current_frames", lambda frames=sys._current_frames: read.append(1) or frames())
+        with serving(threads=2, alive=path):
+            told(path, lambda report: report.get("idle") == 2)
+            for _ in range(2):
+                wait_for_release()
+            told(path, lambda report: (report["idle"], report["running"]) == (0, 2))
+            assert read == []
+            monkeypatch.setattr(observer, "LONG", 0.0)
+            told(path, lambda report: "release.wait()" in str(report["runs"]))
+            assert read
+            monkeypatch.setattr(observer, "LONG", 30.0)
+            release.set()
+            told(path, lambda report: (report["idle"], report["running"]) == (2, 0))
 
     def test_what_is_stuck_is_logged_once(self, path, caplog):
         caplog.set_level(logging.INFO)
