@@ -156,7 +156,7 @@ def test_a_queue_has_few_verbs():
     verbs = [name for part in parts for name, value in vars(part).items() if isfunction(value) and name[0] != "_"]
     found = {name for one in BaseQueue.__mro__ for name, value in vars(one).items() if isfunction(value)}
     assert sorted(verbs) == sorted(name for name in found if name[0] != "_")
-    assert len(verbs) <= 40
+    assert len(verbs) <= 41
 
 
 def test_no_function_is_longer_than_40_lines():

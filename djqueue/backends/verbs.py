@@ -447,6 +447,14 @@ class ConsumerVerbs(FourVerbs):
         """
         return Reaped()
 
+    def reclaim(self, owner: str, limit: int = 100) -> int:
+        """Make up to ``limit`` leases of an ``owner`` that is dead claimable again, as :meth:`reap` does; how many.
+
+        If the owner lives after all, its tokens are worth as much as after the end of its leases. By default nothing
+        is given back before that.
+        """
+        return 0
+
     def sweep(self, limit: int = 1000) -> int:
         """Look through about ``limit`` messages for any that no claim would find, on from where the last sweep stopped.
 

@@ -180,11 +180,22 @@ def _hold(lanes: LaneTransaction, lease: Lease, now: int) -> None:
 
 def reap(sql: Dialect, limit: int, by: int) -> int:
     """Return entries whose leases expired to their lanes, unless it is later than ``by``; how many."""
-    late = sql.expired(limit)
-    _make_again(sql, late)
-    with lane_transaction(sql, {lane for _, lane, _ in late}, wait=False, wakes=True) as lanes:
-        seqs = sorted(seq for seq, lane, _ in late if lane in lanes.held)
-        names = sql.reap_in_lanes(seqs, by) if seqs else []
+    return _lose(sql, sql.expired(limit), lambda seqs: sql.reap_in_lanes(seqs, by), wait=False)
+
+
+def reclaim(sql: Dialect, owner: str, limit: int) -> int:
+    """Return entries that an owner holds to their lanes; how many. It comes once, and so waits for locked lanes."""
+    return _lose(sql, sql.owned_in_lanes(owner, limit), lambda seqs: sql.reclaim_in_lanes(seqs, owner), wait=True)
+
+
+def _lose(sql: Dialect, lost: Sequence[tuple], give_back: Callable[[Sequence[int]], list[str]], wait: bool) -> int:
+    """Return entries to their lanes; how many. ``lost`` has their seq, lane and gate."""
+    if not lost:
+        return 0
+    _make_again(sql, lost)
+    with lane_transaction(sql, {lane for _, lane, _ in lost}, wait=wait, wakes=True) as lanes:
+        seqs = sorted(seq for seq, lane, _ in lost if lane in lanes.held)
+        names = give_back(seqs) if seqs else []
         lanes.came_to(names)
         lanes.settled(names)
         lanes.place()

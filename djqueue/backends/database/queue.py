@@ -357,6 +357,16 @@ class DatabaseQueue(LeasedQueue):
             self._claims.stir()
         return Reaped(count, 0.0 if count >= limit else seconds_to(next, now), now / 1e6)
 
+    def reclaim(self, owner: str, limit: int = 100) -> int:
+        """Of an owner whose name was too long to be kept, nothing: others may have the same beginning."""
+        if len(owner) > LONGEST_OWNER:
+            return 0
+        count = self._db.run(self._db.sql.reclaim, owner, limit)
+        if count < limit and (laned := self._db.run(lanes.reclaim, owner, limit - count)):
+            count += laned
+            self._claims.stir()
+        return count
+
     def sweep(self, limit: int = 1000) -> int:
         """Correct the counts of lanes, and restore lanes whose rows are gone.
 

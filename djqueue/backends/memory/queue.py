@@ -201,18 +201,22 @@ class MemoryQueue(LeasedQueue):
         with self._lock:
             now, reaped = self.now(), 0
             while now <= by and reaped < limit and self._until_first(LEASED, now) == 0:
-                item = self._items[self._lines[LEASED].first()]
-                item.entry = replace(item.entry, lost=item.entry.lost + item.begun)
-                if self._is_laned(item):
-                    item.token = None  # its lane goes on: a late worker may not finish what another may have begun
-                self._leave(item)
-                self._let_go(item, now)
-                self._stand(item, READY, item.place)  # the token stays: a late worker may finish it until it is taken
+                self._lose(self._items[self._lines[LEASED].first()], now)
                 reaped += 1
             next = self._until_first(LEASED, now)
         if reaped:
             self._bell.ring()
         return Reaped(reaped, next, now)
+
+    def reclaim(self, owner: str, limit: int = 100) -> int:
+        with self._lock:
+            now, leased = self.now(), [item for item in self._items.values() if item.state == LEASED]
+            held = [item for item in leased if item.owner == owner][:limit]
+            for item in held:
+                self._lose(item, now)
+        if held:
+            self._bell.ring()
+        return len(held)
 
     # ---- history
 
@@ -307,6 +311,15 @@ class MemoryQueue(LeasedQueue):
         """Note that an entry that had left its lane has come back or is gone."""
         if self._is_laned(item):
             self._lanes.back(item, us(now))
+
+    def _lose(self, item: Item, now: float) -> None:
+        """Put an entry back whose holder is gone."""
+        item.entry = replace(item.entry, lost=item.entry.lost + item.begun)
+        if self._is_laned(item):
+            item.token = None  # its lane goes on: a late worker may not finish what another may have begun
+        self._leave(item)
+        self._let_go(item, now)
+        self._stand(item, READY, item.place)  # the token stays: a late worker may finish it until it is taken
 
     def _wake_for(self, ours: Sequence[Lease]) -> None:
         """Wake waiting consumers if a lane may have opened."""

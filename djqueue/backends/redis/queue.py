@@ -241,6 +241,11 @@ class RedisQueue(LeasedQueue):
             text, extra = "What is to be put aside stays leased", {"queue": self.alias}
             log_safely(logger, logging.ERROR, text, exc_info=error, extra=extra)
 
+    def _put_unread_aside(self, ids: Sequence[bytes]) -> None:
+        """Move entries whose envelopes cannot be read to the failed queue."""
+        if ids:
+            self._put_faults_aside("", [word for id in ids for word in (id, protocol.UNREADABLE)])
+
     def begin(self, leases: Sequence[Lease]) -> list[Lease]:
         return [replace(lease, begun=True) for lease in self._settle("begin", leases, (), protocol.proof)]
 
@@ -315,9 +320,18 @@ class RedisQueue(LeasedQueue):
         self._disown()
         most, until = max(0, min(limit, protocol.AT_ONCE)), protocol.microseconds(by)
         reaped, next, unread, now = self.call("reap", most, self.rings, until)
-        if unread:
-            self._put_faults_aside("", [word for id in unread for word in (id, b"its envelope cannot be read")])
+        self._put_unread_aside(unread)
         return Reaped(reaped, protocol.until(next), now / 1e6)
+
+    def reclaim(self, owner: str, limit: int = 100) -> int:
+        """In portions: it looks at all that is leased."""
+        count, cursor = 0, b""
+        while count < limit and cursor != b"0":
+            most, looked_at = min(limit - count, protocol.AT_ONCE), (cursor or "0", protocol.AT_ONCE)
+            cursor, reclaimed, unread = self.call("reclaim", most, self.rings, *looked_at, protocol.text(owner))
+            count += reclaimed
+            self._put_unread_aside(unread)
+        return count
 
     def sweep(self, limit: int = 1000) -> int:
         """As in the contract; envelopes first, then bodies if there are more of them."""

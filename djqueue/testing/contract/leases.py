@@ -18,6 +18,7 @@ from djqueue.testing.contract.exchange import ExchangeContract
 from djqueue.testing.contract.history import HistoryContract
 from djqueue.testing.contract.inspection import ErrorsContract, InspectContract
 from djqueue.testing.contract.order import HIGHEST, LOWEST, OrderContract
+from djqueue.testing.contract.reclaim import ReclaimContract
 from djqueue.testing.contract.steps import (
     Contract,
     claim,
@@ -290,7 +291,7 @@ class LoopContract(Contract):
             assert refused(queue.failed, "read")
 
 
-# ---- LeaseContract, for a queue with leases, is fences, order, acceptance, inspection, errors and loops in one
+# ---- LeaseContract, for a queue with leases: fences, reclaiming, order, acceptance, inspection, errors, loops in one
 
 SHORT = 0.05
 """Seconds of a lease that is meant to run out."""
@@ -545,6 +546,7 @@ class FenceContract(Contract):
 
 class LeaseContract(
     FenceContract,
+    ReclaimContract,
     ExchangeContract,
     HistoryContract,
     OrderContract,

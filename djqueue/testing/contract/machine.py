@@ -108,6 +108,14 @@ def queue_machine(make_queue: Callable[[], BaseQueue]) -> type:
                 eventually(lambda: self.queue.reap().count == 1)
                 self.model.lose(lease)
 
+        @precondition(lambda self: type(self.queue).reclaim is not BaseQueue.reclaim)
+        @rule(sure=st.sampled_from([False, False, False, True]))
+        def lose_all(self, sure: bool) -> None:
+            held = [self.model.known[id].holder for id in self.model.ids(LEASED)] if sure else []
+            assert not sure or self.queue.reclaim("") == len(held)
+            for lease in held:
+                self.model.lose(lease)
+
         @precondition(lambda self: self.model.ids(FAILED))
         @rule(number=numbers)
         def requeue(self, number: int) -> None:

@@ -35,6 +35,13 @@ class Contract:
             raise unittest.SkipTest("this queue was made without a store")
         return queue
 
+    def reclaiming(self, *features: str) -> BaseQueue:
+        """:meth:`queue`; skips the test if the backend leaves what the dead held to the end of their leases."""
+        queue = self.queue("lease", *features)
+        if type(queue).reclaim is BaseQueue.reclaim:
+            raise unittest.SkipTest(f"{type(queue).__name__} reclaims nothing")
+        return queue
+
     def queue_with(self, option: str, value: object, *features: str) -> BaseQueue:
         """A queue with an option; skips the test if the backend has no such option."""
         if option.upper() not in self.queue(*features).options:

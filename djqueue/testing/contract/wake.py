@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 from djqueue.backends.base import BaseQueue
-from djqueue.testing.contract.lane_steps import LaneSuite, fill, unit
+from djqueue.testing.contract.lane_steps import ORDERED, LaneSuite, fill, unit
 from djqueue.testing.contract.steps import put
-from djqueue.testing.patience import PATIENCE, together
+from djqueue.testing.patience import PATIENCE, eventually, together
 
 
 class WakeContract(LaneSuite):
@@ -41,6 +41,13 @@ class WakeContract(LaneSuite):
             queue = self.with_lane("a", *"12")
             leases = unit(queue)
             self._woken(queue, queue, partial(getattr(queue, verb), leases))
+
+    def test_a_nap_ends_when_what_the_dead_held_comes_back(self):
+        for lane in ({}, {"lane": "a", "gate": ORDERED.written()}):
+            queue = self.reclaiming()
+            put(queue, "work", **lane)
+            eventually(lambda queue=queue: queue.claim(1, owner="dead"))
+            self._woken(queue, queue, partial(queue.reclaim, "dead"))
 
     def test_a_nap_ends_when_an_operator_opens_a_lane(self):
         queue = self.queue("lanes")

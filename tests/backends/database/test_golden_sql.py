@@ -144,6 +144,15 @@ def reap(prepare: Callable) -> Case:
     return case
 
 
+def reclaim(prepare: Callable) -> Case:
+    def case(one, two):
+        prepare(one)
+        one.claim(2, owner="dead")
+        return lambda: two.reclaim("dead")
+
+    return case
+
+
 def postpone(one, two):
     guard = DebounceGuard("a", 60.0, extend=True)
     one.put([entry()], [guard])
@@ -281,6 +290,8 @@ CASES: dict[str, Case] = {
     "reap: nothing has expired": on("reap", prepare=held),
     "reap": reap(held),
     "reap: in a lane": reap(held_in_lane),
+    "reclaim": reclaim(lambda queue: put(queue, *"ab")),
+    "reclaim: in a lane": reclaim(laned),
     "sweep": on("sweep", prepare=held_in_lane),
     "find": find,
     "peek: ready": on("peek", READY, prepare=ids),

@@ -313,6 +313,14 @@ def test_any_text_and_any_bytes_are_read_as_they_were_put(queue):
     assert [record.entry.errors for record in queue.peek(READY)] == [one.command for one in entries]
 
 
+def test_an_owner_whose_name_was_cut_keeps_its_leases_as_others_may_begin_alike(queue):
+    owners = [f"{'x' * 100}{number}" for number in range(2)]
+    put(queue, *"ab")
+    for owner in owners:
+        assert queue.claim(1, owner=owner)
+    assert (queue.reclaim(owners[0]), queue.stats().leased) == (0, 2)
+
+
 ONE_EACH = dict.fromkeys(("idle", "put", "one", "claim", "touch", "reap", "release", "fail", "complete"), 1)
 STATEMENTS = {
     "sqlite": ONE_EACH | {"claim": 2, "complete": 2},
@@ -474,6 +482,7 @@ def test_to12_no_statement_reads_a_table_from_end_to_end(backend, queue):
         "claim what fell due": lambda: queue.claim(5),
         "claim": lambda: queue.claim(5),
         "reap": queue.reap,
+        "reclaim": lambda: queue.reclaim("nobody"),
         "touch one": lambda: queue.touch(leases[:1]),
         "touch": lambda: queue.touch(leases),
         "release one": lambda: queue.release(leases[:1]),
@@ -519,6 +528,7 @@ def test_what_is_picked_is_picked_by_the_hot_index(queue):
     leases = queue.claim(1)
     calls = {
         "reap": queue.reap,
+        "reclaim": lambda: queue.reclaim("nobody"),
         "claim": lambda: queue.claim(1),
         "exchange": lambda: queue.exchange(leases, 1),
         "promote": lambda: queue.peek("delayed", 1),

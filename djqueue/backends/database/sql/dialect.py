@@ -512,9 +512,18 @@ class Dialect:
         sql = text.first_over(text.OUT, columns="seq, lane, gate")
         return self.rows(sql, {"queue": self.queue, "limit": limit})
 
+    def owned_in_lanes(self, owner: str, limit: int) -> list[tuple]:
+        """Seq, lane and gate of leases of lanes that an owner has."""
+        sql = text.owned(text.OUT, columns="seq, lane, gate")
+        return self.rows(sql, {"queue": self.queue, "owner": owner, "limit": limit})
+
     def reap_in_lanes(self, seqs: Sequence[int], by: int) -> list[str]:
         """Return entries to their lanes if they are out and their leases expired; the lane of each."""
         return self._return(seqs, "sort_at < {now} AND {now} <= %s", (by,), text.REAPED_IN_LANE)
+
+    def reclaim_in_lanes(self, seqs: Sequence[int], owner: str) -> list[str]:
+        """Return entries that an owner holds to their lanes; the lane of each."""
+        return self._return(seqs, "owner = %s", (owner,), text.REAPED_IN_LANE)
 
     def disown_in_lanes(self, seqs: Sequence[int], tokens: Sequence[int]) -> list[str]:
         """Return entries that these tokens hold to their lanes, as if they had never left; the lane of each."""
@@ -646,6 +655,11 @@ class Dialect:
         which = {"queue": self.queue, "limit": limit, "by": by}
         reaped = self.change_first(text.REAPED, text.EXPIRED, which) if expired else 0
         return reaped, now, next, bool(laned)
+
+    def reclaim(self, owner: str, limit: int) -> int:
+        """Make entries in no lane ready that an owner has leased; how many."""
+        which = {"queue": self.queue, "owner": owner, "limit": limit}
+        return self.change_first(text.REAPED, text.owned(text.LEASED), which)
 
     def change_first(self, change: str, which: str, params: Mapping[str, object]) -> int:
         """Change the rows that a query finds; how many."""

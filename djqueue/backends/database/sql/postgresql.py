@@ -241,6 +241,12 @@ class PostgreSQL(Dialect):
             self.notify()
         return reaped, now, next, laned
 
+    def reclaim(self, owner: str, limit: int) -> int:
+        reclaimed = super().reclaim(owner, limit)
+        if reclaimed:
+            self.notify()
+        return reclaimed
+
     def requeue(self, failed: str, ids: Sequence[str]) -> int:
         requeued = super().requeue(failed, ids)
         self.notify()

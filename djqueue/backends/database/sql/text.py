@@ -191,6 +191,12 @@ NEXT_EXPIRY = " UNION ALL ".join(f"SELECT * FROM ({next_of(state)}) x" for state
 NEXT_EXPIRY = f"SELECT min(sort_at) FROM ({NEXT_EXPIRY}) y"
 
 
+def owned(state: int, columns: str = "seq") -> str:
+    """The first leases of a state that an owner has."""
+    ours = f"queue = %(queue)s AND state = {state} AND sort_key = 0 AND owner = %(owner)s"
+    return f"SELECT {columns} FROM djqueue_message WHERE {ours} ORDER BY sort_at LIMIT %(limit)s"
+
+
 def absent(id: str) -> str:
     """That a queue has no such id. Not by NOT EXISTS, which PostgreSQL may turn into a join that reads the queue."""
     return f"(SELECT o.seq FROM djqueue_message o WHERE o.queue = %s AND o.id = {id}) IS NULL"

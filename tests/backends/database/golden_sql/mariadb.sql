@@ -1066,6 +1066,50 @@ WHERE seq IN (%s);
 COMMIT;
 
 
+-- reclaim
+
+UPDATE (
+    SELECT seq
+    FROM djqueue_message
+    WHERE queue = %(queue)s
+      AND state = 2
+      AND sort_key = 0
+      AND owner = %(owner)s
+    ORDER BY sort_at LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+) x
+STRAIGHT_JOIN djqueue_message FORCE INDEX (PRIMARY) ON djqueue_message.seq = x.seq
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
+    sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, sort_at = due_since;
+SELECT seq, lane, gate
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = 4
+  AND sort_key = 0
+  AND owner = %(owner)s
+ORDER BY sort_at LIMIT %(limit)s;
+
+
+-- reclaim: in a lane
+
+-- UPDATE as in: reclaim
+-- SELECT as in: reclaim
+BEGIN;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+-- SELECT as in: complete: in a lane
+SELECT m.seq, lane
+FROM (SELECT %s AS seq) u
+STRAIGHT_JOIN djqueue_message m FORCE INDEX (PRIMARY) ON m.seq = u.seq
+WHERE true
+  AND state = 4
+  AND owner = %s
+FOR UPDATE;
+-- UPDATE as in: reap: in a lane
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: claim: from a lane, to which something came
+COMMIT;
+
+
 -- sweep
 
 SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s;

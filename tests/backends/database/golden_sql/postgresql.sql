@@ -1919,6 +1919,47 @@ WHERE seq IN (%s);
 COMMIT;
 
 
+-- reclaim
+
+UPDATE djqueue_message
+SET lost = CASE WHEN begun <> 0 AND lost < 2147483647 THEN lost + 1 ELSE lost END, state = 0,
+    sort_key = CASE WHEN queue LIKE '%:failed' THEN 0 ELSE neg_priority END, sort_at = due_since
+WHERE seq = ANY(
+    ARRAY(
+        SELECT seq
+        FROM djqueue_message
+        WHERE queue = %(queue)s
+          AND state = 2
+          AND sort_key = 0
+          AND owner = %(owner)s
+        ORDER BY sort_at LIMIT %(limit)s
+        FOR UPDATE SKIP LOCKED
+    )
+);
+-- SELECT as in: reap
+SELECT seq, lane, gate
+FROM djqueue_message
+WHERE queue = %(queue)s
+  AND state = 4
+  AND sort_key = 0
+  AND owner = %(owner)s
+ORDER BY sort_at LIMIT %(limit)s;
+
+
+-- reclaim: in a lane
+
+-- UPDATE as in: reclaim
+-- SELECT as in: reclaim
+BEGIN;
+SELECT name FROM djqueue_lane WHERE queue = %s AND name IN (%s);
+-- SELECT as in: complete: in a lane
+SELECT m.seq, lane FROM djqueue_message m WHERE m.seq IN (%s) AND state = 4 AND owner = %s FOR UPDATE;
+-- UPDATE as in: reap: in a lane
+-- SELECT as in: claim: from a lane, to which something came
+-- UPDATE as in: complete: in a lane
+COMMIT;
+
+
 -- sweep
 
 SELECT name FROM djqueue_lane WHERE queue = %s AND in_flight > 0 AND name > %s ORDER BY name LIMIT %s;
