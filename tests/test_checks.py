@@ -312,6 +312,7 @@ BAD_VALUES = {
     "QUEUE_MAX_POLL_INTERVAL": [0],
     "QUEUE_CONSUMER_PREFIX": [None],
     "QUEUE_RELEASE": [1],
+    "QUEUE_LOCK_DIR": [1],
     "QUEUE_LEASE": ["60"],
     "QUEUE_DEFAULT_PRIORITY": [2**40, None],
     "QUEUE_DEFAULT_THREAD": [1.5, len],

@@ -18,6 +18,7 @@ SAID = {
     "QUEUE_MAX_POLL_INTERVAL": ("0.25", 0.25),
     "QUEUE_CONSUMER_PREFIX": ("lock_", "lock_"),
     "QUEUE_RELEASE": ("2030.1", "2030.1"),
+    "QUEUE_LOCK_DIR": ("/run/shop", "/run/shop"),
     "QUEUE_LEASE": ("86400", 86400.0),
     "QUEUE_DEFAULT_PRIORITY": ("-3", -3),
     "QUEUE_DEFAULT_THREAD": ("7", 7),

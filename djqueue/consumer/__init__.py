@@ -25,6 +25,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.counters import Counters, Totals
 from djqueue.consumer.database_connections import follow_connections
 from djqueue.consumer.liveness import SILENCE, Reporter
+from djqueue.consumer.locks import ConsumerLocks
 from djqueue.consumer.loop import HANGS, Options, alike, alone
 from djqueue.consumer.operators import ConsumerState
 from djqueue.consumer.supervisor import Supervisor
@@ -59,6 +60,8 @@ class Consumer:
         self.queues: list[BaseQueue] = [all_queues[alias] for alias in queues or all_queues]
         prefix = conf.get("QUEUE_CONSUMER_PREFIX")
         self.name = f"{prefix}{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._locks = ConsumerLocks(self.name, self.queues)
+        """What proves that it lives, until nothing is left to be given back; else until its process ends."""
         self.counters = Counters(self.queues)
         """What counts its messages."""
         self._words: SimpleQueue[str] = SimpleQueue()
@@ -138,6 +141,7 @@ class Consumer:
         supervisor = self._supervisor = Supervisor(self, limit)
         signals.emit(signals.consumer_started, self)
         try:
+            self._locks.acquire()
             supervisor.start()
             worn_out = self._watch(supervisor)
         except Exception as error:  # this thread may be short of memory too
@@ -272,6 +276,8 @@ class Consumer:
         cut_off = supervisor.hand_back_running()
         self._wait_while(lambda: supervisor.owes_word, until, supervisor)
         unsettled = supervisor.end()
+        if not unsettled:
+            self._locks.release()
         if cut_off:
             say(logging.WARNING, "Stopped; handed back while it ran: %d", cut_off, extra={"event": "stopped"})
         if unsettled:

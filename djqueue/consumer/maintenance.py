@@ -17,6 +17,7 @@ from djqueue.backends.entries import log_extra
 from djqueue.backends.history import bounds_of
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.in_flight import Held, InFlight
+from djqueue.consumer.locks import LockFile, lock_files
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, alone, run_all
 from djqueue.consumer.rates import Sampler
 from djqueue.running.reporting import log_started
@@ -29,6 +30,7 @@ REAP_BATCH = 100
 PATIENCE = 1.0  # seconds: a look that is late by no more than this does not count as late
 LATE_TIMES = 3  # in a row: after these a late look is usual here, and the reaper does not wait any more
 SPEAKING = 1.0  # seconds that other consumers need to reach a store that is back
+RECLAIM_EVERY = 1.0  # seconds between two looks for consumers of this host that are dead
 PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
 SWEEP_EVERY = 15.0  # seconds, also before the first sweep: it is not urgent, and a start has other things to do
@@ -90,7 +92,7 @@ class Heartbeat(Loop):
 
 
 class Reaper(Loop):
-    """Makes expired leases claimable again, sweeps expired records, keeps the failed queues in bounds, takes samples.
+    """Makes expired leases and those of the dead claimable again, sweeps, keeps the failed queues in bounds, samples.
 
     Every consumer does it for all; doing it twice is harmless. It looks at a queue again when the next lease that it
     knows of may expire, and after a quarter of the queue's lease at the latest: a lease that another process took
@@ -117,6 +119,7 @@ class Reaper(Loop):
 
     def tick(self) -> float:
         pause = run_all(self._queues, self._look)
+        run_all(lock_files(self._queues), self._reclaim)
         now = time.monotonic()
         duties: list[Callable[[BaseQueue], None]] = []
         if now - self._pruned > PRUNE_EVERY:
@@ -126,7 +129,7 @@ class Reaper(Loop):
             self._swept = now
             duties += [self._sweep, self._sample]
         run_all([partial(duty, queue) for queue in self._queues for duty in duties], self._do)
-        return min(pause, SWEEP_EVERY, run_all(self._queues, self._vacuum))
+        return min(pause, RECLAIM_EVERY, run_all(self._queues, self._vacuum))
 
     def _do(self, duty: Callable[[], None]) -> None:
         self.move()
@@ -162,6 +165,26 @@ class Reaper(Loop):
         times = times + 1 if is_late else 0
         self._by[id(queue)] = (inf if times >= LATE_TIMES else reaped.now + left + patience), times
         return left
+
+    def _reclaim(self, lock: LockFile) -> None:
+        """Give back at once what a consumer held, if it is dead. Its file stays if its queue cannot be asked now."""
+        self.move()
+        with lock.held_if_free() as is_dead:
+            if is_dead:
+                alone(partial(self._give_back, lock))
+
+    def _give_back(self, lock: LockFile) -> None:
+        """The file goes when a look finds nothing more: the store may still be at work on the last claim."""
+        queue, count = lock.queue, 0
+        while not self.stopped and (back := queue.reclaim(lock.consumer, REAP_BATCH)):
+            count += back
+            self.move()
+        if count:
+            text = "%s: consumer %s is dead; messages that it held and that came back: %d"
+            about = {"event": "reclaimed", "queue": queue.alias, "count": count}
+            log_safely(logger, logging.WARNING, text, queue.alias, lock.consumer, count, extra=about)
+        elif not self.stopped:
+            lock.remove()
 
     def _prune(self, queue: BaseQueue) -> None:
         while not self.stopped and queue.store.prune(PRUNE_BATCH) >= PRUNE_BATCH:

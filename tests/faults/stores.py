@@ -72,6 +72,11 @@ PER_PUSH = {
         "test_when_the_supervisor_is_killed_its_processes_stop_and_nothing_is_lost": "sqlite",
         "test_one_that_stands_still_is_replaced_and_work_schedule_and_reaping_go_on": "postgres",
     },
+    "test_recovery": {
+        "test_what_a_killed_consumer_ran_begins_again_soon_after_the_start_of_the_next": "mariadb",
+        "test_a_child_that_outlives_its_killed_consumer_does_not_delay_that": "redis-blocking",
+        "test_processes_of_one_supervisor_take_over_from_each_other": "sqlite",
+    },
     "test_schedulers": {
         "test_each_tick_is_enqueued_once_by_three_schedulers_and_a_restart_dj12": "postgres",
         "test_three_consumers_keep_the_minutes_dj12": "redis-blocking",
