@@ -214,6 +214,9 @@ class Consumer:
         while not self._asked_to_stop(0.02 if supervisor.may_end else LOOK) and not supervisor.ended():
             self._move(SILENCE)
             supervisor.duties.follow()
+            if (reapers := supervisor.duties.reapers) and self._locks.another_is_dead():
+                for reaper in reapers:
+                    reaper.wake()
             self.reporter.look(health.SERVING, supervisor.details)
             if stuck := supervisor.stuck:
                 text = "Too many commands are stuck (%d): a new process is needed"

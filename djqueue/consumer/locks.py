@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -26,6 +27,8 @@ from djqueue.utils import log_safely
 logger = logging.getLogger(__name__)
 
 BOOT_ID, PID_NAMESPACE = "/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"
+UNSETTLED = 1_000_000_000
+"""Nanoseconds in which a folder may change again without another time of its change."""
 NEW = "~"
 """The end of the name of a file that is not locked yet. The name of a consumer ends with a digit."""
 
@@ -77,7 +80,12 @@ class ConsumerLocks:
     def __init__(self, name: str, queues: Sequence[BaseQueue]):
         self._name, self._queues = name, queues
         self._pid = os.getpid()
+        self._folder: Path | None = None
         self._paths: list[Path] = []
+        self._others: list[LockFile] = []
+        """The files of other consumers, when the folder was listed last."""
+        self._listed = 0
+        """What the folder then said of when it changed, ns."""
 
     def acquire(self) -> None:
         """Lock a file for each queue. If that cannot be done it is logged, and the consumer serves all the same."""
@@ -86,6 +94,7 @@ class ConsumerLocks:
         try:
             if (where := folder()) is None:
                 return
+            self._folder = where
             for queue in self._queues:
                 path = where / f"{_mark_of(queue)}.{quote(self._name, safe='')}"
                 if path not in _descriptors:  # a run before this one may have kept it
@@ -94,6 +103,19 @@ class ConsumerLocks:
         except (OSError, ValueError) as error:  # ValueError: its name cannot be that of a file
             text = "Without a lock (%s) what this consumer runs when it is killed waits until its leases run out"
             log_safely(logger, logging.WARNING, text, error)
+
+    def another_is_dead(self) -> bool:
+        """Whether another consumer of these queues is dead. Costs a call of the system if no other has a file."""
+        if self._folder is None:
+            return False
+        try:
+            changed = os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return False
+        if changed != self._listed or time.time_ns() - changed < UNSETTLED:
+            self._listed = changed
+            self._others = [lock for lock in lock_files(self._queues) if lock.path not in self._paths]
+        return any(map(_is_left, self._others))
 
     def release(self) -> None:
         """Let them go, and delete their files: nothing is left to be given back."""
@@ -118,6 +140,11 @@ def _new_locked(path: Path) -> int:
             new.unlink()
         raise
     return descriptor
+
+
+def _is_left(lock: LockFile) -> bool:
+    with lock.held_if_free() as is_dead:
+        return is_dead
 
 
 class LockFile(NamedTuple):
@@ -163,12 +190,10 @@ def lock_files(queues: Sequence[BaseQueue]) -> list[LockFile]:
     """The files of all consumers of these queues on this host; none if they cannot be read."""
     by_mark = {_mark_of(queue): queue for queue in queues}
     try:
-        where = folder()
-        found = [] if where is None else [(where / name, *name.partition(".")) for name in os.listdir(where)]
+        if (where := folder()) is None:
+            return []
+        names = [name for name in os.listdir(where) if not name.endswith(NEW)]
     except OSError:
         return []
-    return [
-        LockFile(path, by_mark[mark], unquote(name))
-        for path, mark, _, name in found
-        if mark in by_mark and not name.endswith(NEW)
-    ]
+    found = [(name, *name.split(".", 1)) for name in names if name.partition(".")[0] in by_mark]
+    return [LockFile(where / path, by_mark[mark], unquote(name)) for path, mark, name in found]

@@ -30,7 +30,6 @@ REAP_BATCH = 100
 PATIENCE = 1.0  # seconds: a look that is late by no more than this does not count as late
 LATE_TIMES = 3  # in a row: after these a late look is usual here, and the reaper does not wait any more
 SPEAKING = 1.0  # seconds that other consumers need to reach a store that is back
-RECLAIM_EVERY = 1.0  # seconds between two looks for consumers of this host that are dead
 PRUNE_EVERY = 60.0  # seconds
 PRUNE_BATCH = 1000
 SWEEP_EVERY = 15.0  # seconds, also before the first sweep: it is not urgent, and a start has other things to do
@@ -129,7 +128,7 @@ class Reaper(Loop):
             self._swept = now
             duties += [self._sweep, self._sample]
         run_all([partial(duty, queue) for queue in self._queues for duty in duties], self._do)
-        return min(pause, RECLAIM_EVERY, run_all(self._queues, self._vacuum))
+        return min(pause, SWEEP_EVERY, run_all(self._queues, self._vacuum))
 
     def _do(self, duty: Callable[[], None]) -> None:
         self.move()

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from djqueue.consumer.maintenance import Reaper
 from djqueue.consumer.supervisor import Supervisor
 from djqueue.testing import eventually
 from djqueue.testing.contract.steps import names, put
-from tests.support.consumer import unreachable
+from djqueue.testing.patience import PATIENCE
+from tests.support.consumer import serving, unreachable
 
 DEAD, ALIVE = "web-1:815:f00d15", "web-1:816:feed15"
 
@@ -125,6 +127,29 @@ class TestFiles:
         assert not locks._is_free(descriptor)
         os.close(descriptor)
 
+    def test_a_consumer_notices_that_another_one_is_dead(self, served, monkeypatch):
+        ours, listed = holding(ALIVE, served), []
+        monkeypatch.setattr(locks, "lock_files", lambda queues: listed.append(1) or lock_files(queues))
+        assert not ours.another_is_dead()
+        theirs = holding(DEAD, served)
+        assert not ours.another_is_dead()
+        for path in theirs._paths:
+            os.close(locks._descriptors.pop(path))
+        assert ours.another_is_dead()
+        [lock] = [one for one in lock_files([served]) if one.consumer == DEAD]
+        lock.remove()
+        assert not ours.another_is_dead()
+        monkeypatch.setattr(locks, "UNSETTLED", 0)
+        ours.another_is_dead(), listed.clear()
+        assert (ours.another_is_dead(), listed) == (False, [])
+        ours.release()
+
+    def test_who_has_no_lock_notices_nothing(self, served, monkeypatch):
+        left_by_the_dead(DEAD, served)
+        monkeypatch.setattr(locks, "folder", lambda: None)
+        ours = holding(ALIVE, served)
+        assert not ours.another_is_dead()
+
     def test_a_file_that_is_not_locked_yet_is_not_found(self, served, root, monkeypatch):
         found = []
         monkeypatch.setattr(locks, "flock", lambda *how: found.extend(lock_files([served])) or fcntl.flock(*how))
@@ -207,7 +232,7 @@ class TestReaper:
     def test_what_the_dead_held_comes_back_at_once_and_then_the_file_goes(self, queue, held, caplog):
         left_by_the_dead(DEAD, queue)
         reaper = Reaper([queue], a_minute)
-        assert 0 < reaper.tick() <= 1.0
+        reaper.tick()
         assert queue.stats().leased == 0
         [line] = [record for record in caplog.records if "is dead" in record.message]
         assert (line.levelname, line.event, line.count) == ("WARNING", "reclaimed", 2)
@@ -273,6 +298,20 @@ class TestConsumer:
         monkeypatch.setattr(Supervisor, "end", end)
         assert consumer.run() == 0
         assert lock_files([queue]) == []
+
+    def test_it_takes_over_at_once_from_one_that_dies_while_it_serves(self, queue):
+        """What came back is no message of a command, and fails."""
+        put(queue, "work")
+        eventually(lambda: queue.claim(1, owner=DEAD))
+        living = holding(DEAD, queue)
+        with serving("default"):
+            eventually(lambda: len(consumers_of(queue)) == 2)
+            started = time.monotonic()
+            for path in living._paths:
+                os.close(locks._descriptors.pop(path))
+            eventually(lambda: queue.stats().failed == 1)
+            eventually(lambda: DEAD not in consumers_of(queue))
+            assert time.monotonic() - started < PATIENCE / 2
 
     def test_names_come_back_in_order(self, queue):
         put(queue, *"abc")

@@ -50,7 +50,7 @@ class TestReaper:
         assert "ran out" in caplog.text
 
     def test_it_comes_back_within_a_quarter_of_a_lease(self, queue):
-        pauses = {Reaper([queue], a_minute)._look(queue) for _ in range(20)}
+        pauses = {Reaper([queue], a_minute).tick() for _ in range(20)}
         assert all(12 <= pause <= 15 for pause in pauses)
         assert len(pauses) > 1  # not all consumers at once
 
