@@ -164,7 +164,7 @@ SETTINGS: dict[str, Setting] = {
     "QUEUE_RELEASE": Setting("", _TEXT, str),
     "QUEUE_CONSUMER_PREFIX": Setting("", _TEXT, str, ("QUEUE_COORDINATOR_PREFIX",)),
     "QUEUE_LOCK_DIR": Setting("", _TEXT, str),
-    "QUEUE_LEASE": Setting(60.0, _duration(0.1, "at least 0.1 seconds"), float, ("QUEUE_COORDINATOR_TIMEOUT",)),
+    "QUEUE_LEASE": Setting(30.0, _duration(0.1, "at least 0.1 seconds"), float, ("QUEUE_COORDINATOR_TIMEOUT",)),
     "QUEUE_DEFAULT_PRIORITY": Setting(0, SettingType(_passes(priority), "a whole number of 32 bits"), int),
     "QUEUE_DEFAULT_THREAD": Setting(0, SettingType(_is_shard, "a whole number, or a text"), _thread),
     "QUEUE_LANE_PREFIX": Setting("", _TEXT, str, ("QUEUE_TUBE_PREFIX",)),

@@ -115,7 +115,7 @@ def test_what_is_said_goes_before_the_setting(settings):
 
 
 def test_the_lease_of_a_queue_that_says_none_is_a_setting(queue, settings):
-    assert queue.lease == 60.0
+    assert queue.lease == 30.0
     settings.QUEUE_LEASE = 300
     assert (queue.lease, queue.claim().retry_after) == (300.0, float("inf"))
     queue.lease = 5.0
