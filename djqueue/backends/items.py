@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 from djqueue import conf
+from djqueue.backends.bells import Bell
 from djqueue.backends.entries import DELAYED, LEASED, PAGE, READY, Claimed, Entry, Lease, Refusal, log_extra, untried
 from djqueue.backends.guards import DedupMark, UniqueGuard
 from djqueue.backends.verbs import ConsumerVerbs, OperatorVerbs
@@ -161,23 +163,25 @@ class ItemVerbs(ConsumerVerbs, OperatorVerbs):
         return taken
 
     def reserve(self, limit: int = 1, lease: float = 60.0, owner: str = "", wait: float = 0.0) -> Claimed:
-        """Claim up to ``limit`` entries; while there is nothing, wait_for_work and claim again for ``wait`` seconds.
+        """Claim up to ``limit`` entries; while there is nothing, wait for work and claim again for ``wait`` seconds.
 
         It reaps before it claims, at most once a second, so that custom loops take over from processes that died:
         also with a backlog, and while a throttle refuses. Then it retries once a second, as the limit may change.
         """
         deadline = time.monotonic() + wait
-        while True:
-            claimed = self._begin_lost(self._cut(self._claim_or_take_over(limit, lease, owner), limit))
-            left = deadline - time.monotonic()
-            if claimed or left <= 0:
-                self._last_claim.refusal = claimed.refusal
-                return claimed
-            if claimed.reason:
-                self.wait_for_work(NOTICE, due=min(left, claimed.retry_after))
-            elif claimed.retry_after:
-                until_expiry = max(0.0, self._may_expire - time.monotonic())
-                self.wait_for_work(self.poll, due=min(left, claimed.retry_after, until_expiry))
+        with closing(self.bell()) if wait > 0 else nullcontext(Bell()) as bell:
+            while True:
+                bell.disarm()
+                claimed = self._begin_lost(self._cut(self._claim_or_take_over(limit, lease, owner), limit))
+                left = deadline - time.monotonic()
+                if claimed or left <= 0:
+                    self._last_claim.refusal = claimed.refusal
+                    return claimed
+                if claimed.reason:
+                    bell.wait(min(NOTICE, left, claimed.retry_after))
+                elif claimed.retry_after:
+                    until_expiry = max(0.0, self._may_expire - time.monotonic())
+                    bell.wait(min(self.poll, left, claimed.retry_after, until_expiry))
 
     def _cut(self, claimed: Claimed, limit: int) -> Claimed:
         """The first of what was claimed; what left its lane with them goes back."""

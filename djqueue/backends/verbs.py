@@ -16,6 +16,7 @@ from typing import Any, Self
 from django.core.checks import CheckMessage
 
 from djqueue import conf, signals
+from djqueue.backends.bells import Bell
 from djqueue.backends.entries import (
     DELAYED,
     FAILED,
@@ -69,8 +70,6 @@ class FourVerbs:
     """Whether a call is refused in the thread of an event loop; of a queue in a database Django itself refuses it."""
     on_commit: str | None = "default"
     """The database alias whose commit an enqueue waits for; None sends at once (``OPTIONS["ON_COMMIT"]``)."""
-    notifies: bool = False
-    """Whether :meth:`wait_for_work` ends early when work comes, so that an idle consumer need not look often."""
     settles_with_claim: bool = False
     """Whether :meth:`exchange` is one round trip, so that a busy consumer settles with its next claim."""
     poll: float = 0.1
@@ -472,14 +471,12 @@ class ConsumerVerbs(FourVerbs):
 
     # ---- time and connection
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
-        """Sleep for up to ``seconds``; True if woken because work may have come.
+    def bell(self, beside: Sequence[Self] = ()) -> Bell:
+        """What the calling thread waits with for work to come, to this queue or those ``beside`` it. Does not connect.
 
-        A blocking backend wakes for this queue and queues ``beside`` it, which have the same :attr:`connection_key`.
-        ``due``: in how many seconds something may leave; it never ends later than that.
+        These have the same :attr:`connection_key`. By default it never rings: then the queues are polled.
         """
-        time.sleep(min(seconds, due))
-        return False
+        return Bell()
 
     def check(self) -> list[CheckMessage]:
         """What is wrong with the server behind this queue, as Django check messages. Connects."""

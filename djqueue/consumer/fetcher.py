@@ -13,6 +13,7 @@ from math import exp, inf
 
 from djqueue import signals
 from djqueue.backends.base import BaseQueue, Claimed
+from djqueue.backends.bells import Bell
 from djqueue.consumer.control import note_cancelled
 from djqueue.consumer.in_flight import Held, InFlight, units_of
 from djqueue.consumer.loop import FailureBackoff, Loop, is_for_want, recycle_connections
@@ -254,6 +255,8 @@ class Fetcher(Loop):
         self._awaited = inf
         """When the next message was said to be due (epoch seconds)."""
         self._is_to_look = threading.Event()
+        self._bell, self._rung = Bell(), dict[int, BaseQueue]()
+        """What it waits with, and the queues that ring it, by their identity."""
         self.dry: float | None = None
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
         self._asked = inf
@@ -318,6 +321,8 @@ class Fetcher(Loop):
             return
         self._asked = inf
         began = clock()
+        self._hang_bell()
+        self._bell.disarm()
         try:
             claims = self._claim(limit)
         finally:
@@ -339,7 +344,7 @@ class Fetcher(Loop):
             self._log_what_is_awaited(claims, again)
             self.dry = self._asked
         # Queues that wake an empty consumer need no polling, except in case a notification was lost.
-        sleeps = not len(self._parts.in_flight) and self._is_one and all(queue.notifies for queue in self._open)
+        sleeps = not len(self._parts.in_flight) and self._is_one and self._bell.is_heard
         pause = self._pace.longest if sleeps else self._pace.next()
         self._await_completed(False)
         self._nap(min([pause, *failing]), again)
@@ -375,6 +380,7 @@ class Fetcher(Loop):
         self._await_completed(False)
         self._parts.quarantine.stop_awaiting(self)
         self._put_back_untaken()
+        self._bell.close()
         for queue in self._queues:
             with suppress(Exception):
                 queue.close()
@@ -583,15 +589,20 @@ class Fetcher(Loop):
 
     def _nap(self, pause: float, again: float) -> None:
         """Sleep as the backend does, in slices, so that a stop is noticed; at most ``again`` seconds."""
-        first, *others = self._open
-        beside = [queue for queue in others if queue.connection_key == first.connection_key]
-        due = time.monotonic() + again
-        until = min(due, time.monotonic() + pause)
+        until = time.monotonic() + min(pause, again)
         while not (self.stopped or self._is_to_look.is_set()) and (left := until - time.monotonic()) > 0:
             self.move()
-            if first.notifies:  # also when a lane opens
-                woken = first.wait_for_work(min(left, NAP_SLICE), beside, due - time.monotonic())
-            else:
-                woken = self._is_to_look.wait(min(left, NAP_SLICE))
-            if woken:
+            if self._bell.arm():  # also when a lane opens
                 return
+            wait = self._is_to_look.wait if self._bell.fileno() is None else self._bell.wait
+            if wait(min(left, NAP_SLICE)):
+                return
+
+    def _hang_bell(self) -> None:
+        """Have the bell ring for the queues that are not paused, as far as they share the connection of the first."""
+        first = self._open[0]
+        rung = {id(queue): queue for queue in self._open if queue.connection_key == first.connection_key}
+        if rung.keys() != self._rung.keys():
+            self._bell.close()
+            self._rung = rung
+            self._bell = first.bell([queue for queue in rung.values() if queue is not first])

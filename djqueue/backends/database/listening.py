@@ -1,7 +1,6 @@
-"""Notifications of PostgreSQL: one connection of the process listens for its queues in a database, and wakes threads.
+"""How a consumer waits for work on PostgreSQL: notifications, on a connection of its own.
 
-Producers notify only while somebody listens, so a process listens only while a thread waits. A notification is a hint:
-threads that wait look at the queue too, as often as they would if nobody notified them.
+Producers notify only while somebody listens, so a thread listens only while it waits. A notification is a hint.
 """
 
 from __future__ import annotations
@@ -9,37 +8,35 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import selectors
-import threading
+import select
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection
+from contextlib import closing, suppress
 from math import inf
 from typing import Any
 
-from django.db import connections
+from django.db import OperationalError, connections
 
-from djqueue.backends.database.silence import asking
+from djqueue.backends.bells import Bell
 from djqueue.backends.database.sql.postgresql import NOT_LISTENING, bucket_of, listening
 from djqueue.messages.failures import text_of
 from djqueue.utils import log_safely
 
 logger = logging.getLogger(__name__)
 
-FIRST_LOOK, LATER_LOOKS = 0.1, 0.15
-"""Seconds between two looks of a thread that waits, at first; later this part of the time since it found something."""
 IN_VAIN, FIRST_QUIET, LONGEST_QUIET = 2, 0.02, 0.25
 """How many notifications in a row may bring nothing before others are passed over, for how many seconds: as many
 consumers are woken by one message, all but one of them in vain."""
 UNUSED = 10
-"""How many notifications in a row may find no thread that waits before the process stops listening."""
-UNUSED_FOR = 2.0
-"""Seconds without a thread that waits after which the connection is closed."""
+"""How many notifications in a row may find a thread that does not wait before it stops listening."""
 ARRIVES_IN = 2.0
 """Seconds in which a notification must arrive."""
 LONGEST_PAUSE = 300.0
 """Seconds between two tries to listen, at most."""
+ANSWERS_IN = 5.0
+"""Seconds in which the server must answer a statement of a connection that listens."""
+PROBE_EVERY = 5.0
+"""Seconds without a sign of the server after which it is asked for an answer."""
 PARAMETERS = {
     "application_name": "djqueue listener",
     "connect_timeout": 5,
@@ -49,8 +46,6 @@ PARAMETERS = {
     "tcp_user_timeout": 8000,
 }
 """Of the connection, unless OPTIONS of the database say otherwise: it is idle, so a break must be checked for."""
-PROBE_EVERY = 5.0
-"""Seconds without a notification after which the server is asked for an answer."""
 
 
 class NotDelivered(Exception):
@@ -63,302 +58,242 @@ class NotDelivered(Exception):
         )
 
 
-class Listener:
-    """What threads of this process wait with for notifications from the database ``database``.
+class Delivery:
+    """Whether notifications from the database ``database`` arrive at connections by the alias ``through``.
 
-    It has a thread and a connection, by the alias ``through``, while they are needed.
+    All threads of a process share it.
     """
 
     def __init__(self, database: str, through: str):
-        self._database, self._through = database, through
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._waiters: dict[threading.Event, Mapping[str, int]] = {}
-        self._since: dict[int, float] = {}
-        """By bucket: since when it listens (monotonic, as all moments here)."""
-        self._counts: dict[str, int] = {}
-        """How many notifications came for each queue that was asked for."""
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
-        self._verified = self._closing = False
-        self._looked_at: dict[str, float] = {}
-        self._used_at = self._found_at = self._quiet_until = self._retry_at = -inf
-        self._unused = self._in_vain = self._failures = 0
-
-    # ---- for the queues
+        self.database, self.through = database, through
+        self.is_verified = False
+        self._retry_at = -inf
+        self._failures = 0
 
     @property
     def works(self) -> bool:
-        """Whether it listens, or it is time to try."""
+        """Whether they arrive, or it is time to try."""
         return time.monotonic() >= self._retry_at
 
-    def count(self, queue: str) -> int:
-        """How many notifications came for a queue: what a look at it began with."""
-        return self._counts.setdefault(queue, 0)
+    def verified(self) -> None:
+        """One has arrived."""
+        self.is_verified = True
+        if self._failures:
+            log_safely(logger, logging.INFO, "database %s: notifications arrive now", self.database)
+            self._failures = 0
 
-    def looked(self, queue: str, at: float, found: bool) -> None:
-        """A thread looked at a queue, at a moment, and found something or not."""
-        self._looked_at[queue] = at
-        if found:
-            self._found_at, self._in_vain, self._quiet_until = at, 0, -inf
-
-    def wait(self, counts: Mapping[str, int], seconds: float, look: Callable[[float], bool]) -> bool:
-        """Until notifications come for one of these queues, beyond these counts, or ``look`` finds something.
-
-        ``look`` is called with the seconds that are left. False if neither happens in time.
-        """
-        end, event = time.monotonic() + seconds, threading.Event()
-        with self._registered(event, counts):
-            while True:
-                self._keep_listening(counts)
-                now = time.monotonic()
-                if now >= self._quiet_until and self._is_notified(counts):
-                    self._wake(now)
-                    return True
-                if now >= end:
-                    return False
-                if (look_at := self._look_at(counts)) <= now:
-                    self._looked_at |= dict.fromkeys(counts, now)
-                    if look(end - now):
-                        return True
-                    continue
-                event.wait(min(end, look_at, self._quiet_until if self._quiet_until > now else inf) - now)
-                event.clear()
-
-    def close(self) -> None:
-        """Close the connection now, unless a thread waits."""
-        with self._lock:
-            self._closing = not self._waiters
-        self._interrupt()
-
-    # ---- the threads that wait
-
-    @contextmanager
-    def _registered(self, event: threading.Event, counts: Mapping[str, int]) -> Iterator[None]:
-        with self._lock:
-            self._waiters[event] = counts
-            self._closing = False
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._waiters[event]
-                self._used_at = time.monotonic()
-
-    def _is_notified(self, counts: Mapping[str, int]) -> bool:
-        return any(self._counts[queue] != count for queue, count in counts.items())
-
-    def _wake(self, now: float) -> None:
-        """A thread is woken; until :meth:`looked` tells that it found something, this was in vain."""
-        self._in_vain += 1
-        if self._in_vain > IN_VAIN:
-            self._quiet_until = now + min(LONGEST_QUIET, FIRST_QUIET * 2 ** (self._in_vain - IN_VAIN - 1))
-
-    def _look_at(self, counts: Mapping[str, int]) -> float:
-        """When to look next: as soon as it listens; then as a poller does, for what was put while nobody listened."""
-        looked_at = min(self._looked_at.get(queue, -inf) for queue in counts)
-        began = max(self._since.get(bucket_of(queue), inf) for queue in counts)
-        if began == inf:
-            return looked_at + FIRST_LOOK
-        if looked_at < began:
-            return began
-        return looked_at + max(FIRST_LOOK, LATER_LOOKS * (looked_at - max(began, self._found_at)))
-
-    def _keep_listening(self, counts: Mapping[str, int]) -> None:
-        with self._lock:
-            if self._thread is None and self.works:
-                self._start()
-            elif not {bucket_of(queue) for queue in counts} <= self._since.keys():
-                self._interrupt()
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=f"djqueue-listener-{self._database}", daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as error:  # no thread more can be started
-            self._thread = None
-            self._failed(error, inf)
-
-    def _interrupt(self) -> None:
-        with suppress(BlockingIOError):
-            os.write(self._writer, b"!")
-
-    # ---- its thread
-
-    def _run(self) -> None:
-        began = inf
-        try:
-            with closing(connect(self._through)) as connection:
-                arrived = Arrivals(connection, self._reader)
-                if not self._verified:
-                    verify(connection, arrived, self._database)
-                    self._verified = True
-                began = time.monotonic()
-                self._serve(connection, arrived)
-        except Exception as error:
-            self._verified = False
-            self._failed(error, began)
-        finally:
-            with self._lock:
-                if self._thread is threading.current_thread():
-                    self._thread = None
-                    self._since.clear()
-                for event in self._waiters:
-                    event.set()
-
-    def _serve(self, connection: Any, arrived: Arrivals) -> None:
-        heard = time.monotonic()
-        while self._is_needed():
-            self._listen(connection)
-            if self._failures:
-                log_safely(logger, logging.INFO, "database %s: notifications arrive now", self._database)
-                self._failures = 0
-            for queue in arrived.after(UNUSED_FOR / 2):
-                heard = time.monotonic()
-                self._notify(queue)
-            if time.monotonic() - heard > PROBE_EVERY:
-                self._execute(connection, "SELECT 1")
-                heard = time.monotonic()
-            if self._unused > UNUSED:
-                with self._lock:
-                    self._since.clear()
-                self._execute(connection, NOT_LISTENING)
-                self._unused = 0
-
-    def _execute(self, connection: Any, sql: str) -> None:
-        with asking(self._through, connection) or nullcontext():
-            connection.execute(sql)
-
-    def _is_needed(self) -> bool:
-        with self._lock:
-            is_in_use = not self._closing and time.monotonic() - self._used_at < UNUSED_FOR
-            if not (self._waiters or is_in_use):
-                self._thread = None  # a thread that waits from now on starts another one
-                self._since.clear()
-                return False
-        return True
-
-    def _listen(self, connection: Any) -> None:
-        """Listen for all that threads wait for, which look at their queues then."""
-        with self._lock:
-            quiet = time.monotonic() < self._quiet_until
-            wanted = {bucket_of(queue) for counts in self._waiters.values() for queue in counts}
-        if not quiet and not wanted <= self._since.keys():
-            self._execute(connection, listening(sorted(wanted - self._since.keys())))
-            with self._lock:
-                self._since |= dict.fromkeys(wanted - self._since.keys(), time.monotonic())
-                for event in self._waiters:
-                    event.set()
-
-    def _notify(self, queue: str) -> None:
-        with self._lock:
-            if queue in self._counts:
-                self._counts[queue] += 1
-            woken = [event for event, counts in self._waiters.items() if queue in counts]
-            if woken and time.monotonic() >= self._quiet_until:
-                self._unused = 0
-                for event in woken:
-                    event.set()
-            else:
-                self._unused += 1
-
-    def _failed(self, error: Exception, began: float) -> None:
+    def failed(self, error: Exception, began: float) -> None:
         """The first break of a connection that worked is repaired at once, any other one after a pause."""
+        self.is_verified = False
         if time.monotonic() - began > 1:
             return
         self._failures += 1
-        pause = min(LONGEST_PAUSE, 2.0 ** min(self._failures, 10))
-        self._retry_at = time.monotonic() + pause
+        self._retry_at = time.monotonic() + min(LONGEST_PAUSE, 2.0 ** min(self._failures, 10))
         if self._failures == 1:
+            why = text_of(error).strip().partition("\n")[0].rstrip(".")
             text = "database %s: %s; its queues are polled meanwhile"
-            log_safely(
-                logger, logging.WARNING, text, self._database, text_of(error).strip().partition("\n")[0].rstrip(".")
-            )
+            log_safely(logger, logging.WARNING, text, self.database, why)
 
 
-class Subscription:
-    """The notifications for one queue, as each of its threads has seen them."""
-
-    def __init__(self, queue: str, database: str, through: str):
-        self._queue, self._key, self.through = queue, (database, through), through
-        self._seen = threading.local()
-
-    @property
-    def listener(self) -> Listener:
-        return listener_of(*self._key)
-
-    def begin(self) -> None:
-        """This thread begins to look at the queue."""
-        self._seen.count, self._seen.at = self.listener.count(self._queue), time.monotonic()
-
-    def end(self, found: bool) -> None:
-        """It has looked, and found something or not."""
-        self.listener.looked(self._queue, self._seen.at, found)
-
-    @property
-    def count(self) -> tuple[str, int]:
-        """The queue, and how many notifications had come when this thread began to look at it."""
-        return self._queue, getattr(self._seen, "count", self.listener.count(self._queue))
+_deliveries: dict[tuple[str, str], Delivery] = {}
+os.register_at_fork(after_in_child=_deliveries.clear)
 
 
-_listeners: dict[tuple[str, str], Listener] = {}
-os.register_at_fork(after_in_child=_listeners.clear)
-
-
-def listener_of(database: str, through: str) -> Listener:
-    """The listener of this process for a database."""
+def delivery_of(database: str, through: str) -> Delivery:
+    """What this process knows of notifications from a database."""
     key = database, through
-    return _listeners.get(key) or _listeners.setdefault(key, Listener(*key))
+    return _deliveries.get(key) or _deliveries.setdefault(key, Delivery(*key))
 
 
-# ---- connections
+class PostgresBell(Bell):
+    """What rings are notifications for the queues of some names.
+
+    ``found``: how often a claim of them found something. While its connection is broken the queues are polled.
+    """
+
+    def __init__(self, delivery: Delivery, names: Collection[str], found: Callable[[], int]):
+        self._delivery, self._names, self._found = delivery, names, found
+        self._listener: Listener | None = None
+        self._token = ""
+        """What must arrive before ``_verify_by`` to verify that notifications do."""
+        self._verify_by = self._began = inf
+        self._is_listening = self._is_armed = self._is_missed = False
+        self._unused = self._in_vain = 0
+        self._quiet_until = -inf
+        self._found_before = found()
+
+    @property
+    def is_heard(self) -> bool:  # type: ignore[override]
+        """Not while its notifications are passed over, or may not arrive."""
+        return self._is_listening and not self._token and not self._is_quiet
+
+    @property
+    def _is_quiet(self) -> bool:
+        """Whether notifications are passed over, as the last ones brought nothing."""
+        return time.monotonic() < self._quiet_until and self._found() == self._found_before
+
+    def fileno(self) -> int | None:
+        return None if self._listener is None or self._is_quiet else self._listener.fileno()
+
+    def arm(self) -> bool:
+        """As in the contract; what was put while nobody listened has sent no notification. Raises nothing."""
+        self._is_armed = True
+        return self._delivery.works and self._guarded(self._arm)
+
+    def disarm(self) -> None:
+        """What has arrived until now was of no use, if this thread did not wait for it."""
+        if self._is_listening:
+            self._guarded(self._take)
+        self._is_armed = self._is_missed = False
+
+    def hear(self) -> bool:
+        return self._guarded(self._take) and not self._is_quiet and self._wake()
+
+    def close(self) -> None:
+        listener, self._listener = self._listener, None
+        self._is_listening, self._token = False, ""
+        if listener is not None:
+            listener.close()
+
+    def _guarded(self, step: Callable[[], bool]) -> bool:
+        """After an error the next call that arms it connects again; then the queues are worth asking."""
+        try:
+            return step()
+        except Exception as error:
+            self.close()
+            self._delivery.failed(error, self._began)
+            return False
+
+    def _arm(self) -> bool:
+        listener = self._listener or self._connect()
+        if not self._is_listening:
+            if self._is_quiet:
+                return False
+            listener.ask(listening(sorted({bucket_of(name) for name in self._names})))
+            self._is_listening, self._unused = True, 0
+            return True
+        if self._token and time.monotonic() > self._verify_by:
+            raise NotDelivered
+        listener.probe()
+        return self._is_missed and not self._is_quiet and self._wake()
+
+    def _connect(self) -> Listener:
+        self._began = inf  # until it is known to work
+        self._listener = listener = Listener(self._delivery.through)
+        if self._delivery.is_verified:
+            self._began = time.monotonic()
+        else:
+            self._begin_to_verify(listener)
+        return listener
+
+    def _begin_to_verify(self, listener: Listener) -> None:
+        """Notify by another connection to the database, as one's own notifications arrive everywhere."""
+        self._token = f"djqueue_{secrets.token_hex(8)}"
+        listener.ask(f"LISTEN {self._token}")
+        with closing(Listener(self._delivery.database)) as other:
+            other.ask(f"NOTIFY {self._token}, '{self._token}'")
+        self._verify_by = time.monotonic() + ARRIVES_IN
+
+    def _take(self) -> bool:
+        """Take what has arrived; whether something has that it waits for."""
+        if (listener := self._listener) is None:
+            return False
+        arrived = listener.arrived()
+        if self._token and self._token in arrived:
+            listener.ask(f"UNLISTEN {self._token}")
+            self._token, self._began = "", time.monotonic()
+            self._delivery.verified()
+        rings = sum(name in self._names for name in arrived)
+        self._unused = 0 if self._is_armed and not self._is_quiet else self._unused + rings
+        if self._unused > UNUSED:
+            listener.ask(NOT_LISTENING)
+            self._is_listening, self._unused = False, 0
+        self._is_missed = self._is_missed or rings > 0
+        return self._is_missed
+
+    def _wake(self) -> bool:
+        """It rings; until a claim finds something, this was in vain."""
+        found = self._found()
+        self._in_vain = self._in_vain + 1 if found == self._found_before else 1
+        self._found_before, self._is_missed = found, False
+        if self._in_vain > IN_VAIN:
+            pause = min(LONGEST_QUIET, FIRST_QUIET * 2 ** (self._in_vain - IN_VAIN - 1))
+            self._quiet_until = time.monotonic() + pause
+        return True
+
+
+class Listener:
+    """A connection of psycopg that listens, next to the one that Django has. Each statement has a deadline.
+
+    Raises OperationalError for a statement that fails or is not answered in time, and what the driver raises.
+    """
+
+    def __init__(self, alias: str):
+        self._connection = connect(alias)
+        self._pgconn = self._connection.pgconn
+        self._arrived: list[str] = []
+        self._seen = time.monotonic()
+        self._asked: float | None = None
+        """When an answer was asked for that has not come (monotonic)."""
+
+    def fileno(self) -> int:
+        """The descriptor of its socket."""
+        return self._connection.fileno()
+
+    def ask(self, sql: str) -> None:
+        """Run statements, once an answer that was asked for has come."""
+        end = time.monotonic() + ANSWERS_IN
+        self._finish(end)
+        self._send(sql)
+        self._finish(end)
+
+    def probe(self) -> None:
+        """Ask for an answer if there was no sign of the server for long; a later call raises if none has come."""
+        now = time.monotonic()
+        if self._asked is not None:
+            self._receive()
+            if self._asked is not None and now - self._asked > ANSWERS_IN:
+                raise OperationalError("the server does not answer")
+        elif now - self._seen > PROBE_EVERY:
+            self._send("SELECT 1")
+
+    def arrived(self) -> list[str]:
+        """The payloads of the notifications that have arrived since this was last asked."""
+        self._receive()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def close(self) -> None:
+        """Close the connection; never raises."""
+        with suppress(Exception):
+            self._connection.close()
+
+    def _send(self, sql: str) -> None:
+        self._pgconn.send_query(sql.encode())
+        self._asked = time.monotonic()
+
+    def _finish(self, end: float) -> None:
+        while self._asked is not None:
+            unsent = self._pgconn.flush()
+            poller = select.poll()
+            poller.register(self.fileno(), select.POLLIN | (select.POLLOUT if unsent else 0))
+            if not poller.poll(max(0.0, end - time.monotonic()) * 1000):
+                raise OperationalError("the server does not answer")
+            self._receive()
+
+    def _receive(self) -> None:
+        self._pgconn.consume_input()
+        while self._asked is not None and not self._pgconn.is_busy():
+            if (result := self._pgconn.get_result()) is None:
+                self._asked, self._seen = None, time.monotonic()
+            elif result.error_message:
+                raise OperationalError(result.error_message.decode(errors="replace"))
+        while (notification := self._pgconn.notifies()) is not None:
+            self._arrived.append(notification.extra.decode(errors="replace"))
+            self._seen = time.monotonic()
 
 
 def connect(alias: str) -> Any:
     """A connection of psycopg to the database of an alias, next to the one that Django has."""
     django = connections[alias]
     return django.Database.connect(**{**PARAMETERS, **django.get_connection_params(), "autocommit": True})
-
-
-class Arrivals:
-    """The notifications that arrive by a connection of psycopg."""
-
-    def __init__(self, connection: Any, interrupt: int):
-        self._connection, self._interrupt = connection, interrupt
-        self._arrived: deque[str] = deque()
-        connection.add_notify_handler(lambda notification: self._arrived.append(notification.payload))
-
-    def after(self, seconds: float) -> list[str]:
-        """Their payloads, as soon as there are any; nothing after some seconds, or once the pipe is written to."""
-        if not self._arrived:
-            self._receive(seconds)
-        arrived = list(self._arrived)
-        self._arrived.clear()
-        return arrived
-
-    def _receive(self, seconds: float) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._connection.fileno(), selectors.EVENT_READ)
-            selector.register(self._interrupt, selectors.EVENT_READ)
-            ready = {key.fd for key, _ in selector.select(seconds)}
-        if self._interrupt in ready:
-            os.read(self._interrupt, 4096)
-        if ready - {self._interrupt}:
-            self._connection.pgconn.consume_input()
-            while (notification := self._connection.pgconn.notifies()) is not None:
-                self._arrived.append(notification.extra.decode(errors="replace"))
-
-
-def verify(connection: Any, arrived: Arrivals, database: str) -> None:
-    """Raises NotDelivered if what another connection to the database notifies does not arrive at this one."""
-    channel, until = f"djqueue_{secrets.token_hex(8)}", time.monotonic() + ARRIVES_IN
-    connection.execute(f"LISTEN {channel}")
-    try:
-        with closing(connect(database)) as other:
-            other.execute(f"NOTIFY {channel}, '{channel}'")
-        while channel not in arrived.after(max(0.0, until - time.monotonic())):
-            if time.monotonic() >= until:
-                raise NotDelivered
-    finally:
-        with suppress(Exception):
-            connection.execute(f"UNLISTEN {channel}")

@@ -25,9 +25,10 @@ from django.core.checks import CheckMessage
 from django.db import connections
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
+from djqueue.backends.bells import Bell
 from djqueue.backends.database import checks, lanes
 from djqueue.backends.database.history import DatabaseHistory
-from djqueue.backends.database.listening import Subscription
+from djqueue.backends.database.listening import Delivery, PostgresBell, delivery_of
 from djqueue.backends.database.rate_limits import Looks, claim_paid, claim_within
 from djqueue.backends.database.rows import (
     BATCH,
@@ -168,8 +169,8 @@ class DatabaseQueue(LeasedQueue):
         self._facts.bound = (self._marks, keep)
         self._unswept, self._lifo, self._unanswered = 0, lifo, Unanswered()
         self._db = Database(self.database, self.name, notifies=self._notify is not False)
-        listens_by = self._notify if isinstance(self._notify, str) else self.database
-        self._subscription = Subscription(self.name, self.database, listens_by)
+        self._listens_by: str = self._notify if isinstance(self._notify, str) else self.database
+        self._found = 0
         self._claims, self._looks = Claims(self._db), Looks(self._db)
         self.history = DatabaseHistory(self._db)
         self._vacuum = Vacuum(self._db)
@@ -278,12 +279,9 @@ class DatabaseQueue(LeasedQueue):
         self._disown()
         ask = self._ask(limit, lease, owner, begin)
         is_joined = joined(connections[self._db.alias])
-        if self._can_listen:
-            self._subscription.begin()
         with nullcontext() if is_joined else self._unanswered.asking(ask.token, lease):
             claimed = claim(ask)
-        if self._can_listen:
-            self._subscription.end(found=bool(claimed))
+        self._found += bool(claimed)
         self._vacuum.claimed += len(claimed)
         return self._without_replays(claimed)
 
@@ -509,13 +507,11 @@ class DatabaseQueue(LeasedQueue):
 
     def close(self) -> None:
         """Close the calling thread's connection, unless a transaction is open on it."""
-        if self._can_listen:
-            self._subscription.listener.close()
         if not joined(connections[self.database]):
             connections[self.database].close()
 
     def serving(self) -> AbstractContextManager[None]:
-        aliases = {self._db.alias, self._subscription.through}
+        aliases = {self._db.alias, self._listens_by}
         return nullcontext() if self._timeout is None else watch.serving(aliases, self._timeout)
 
     @property
@@ -526,8 +522,8 @@ class DatabaseQueue(LeasedQueue):
     # ---- waiting
 
     @property
-    def notifies(self) -> bool:  # type: ignore[override]  # PostgreSQL does, unless no notification arrives
-        return self._can_listen and self._subscription.listener.works
+    def _delivery(self) -> Delivery:
+        return delivery_of(self._db.alias, self._listens_by)
 
     @cached_property
     def _can_listen(self) -> bool:
@@ -537,18 +533,14 @@ class DatabaseQueue(LeasedQueue):
 
         return is_psycopg3
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
-        """On PostgreSQL it ends when another transaction notifies; within a transaction, and elsewhere, it sleeps."""
-        if not self.notifies or joined(connections[self.database]):
-            return super().wait_for_work(seconds, beside, due)
-        queues, seconds = [self, *beside], min(seconds, due)
-        counts = dict(queue._subscription.count for queue in queues)
-        return self._subscription.listener.wait(counts, seconds, lambda left: any(q._may_give(left) for q in queues))
-
-    def _may_give(self, seconds: float) -> bool:
-        """Whether a claim may find something within some seconds."""
-        glance = self._claims.glance()
-        return glance.is_any or seconds_to(glance.soonest, glance.now) < seconds
+    def bell(self, beside: Sequence[Self] = ()) -> Bell:
+        """On PostgreSQL what rings are notifications of other transactions; elsewhere queues are polled."""
+        if not self._can_listen:
+            return Bell()
+        queues = [self, *beside]
+        return PostgresBell(
+            self._delivery, {queue.name for queue in queues}, lambda: sum(queue._found for queue in queues)
+        )
 
     @cached_property
     def _counters(self) -> list[str]:

@@ -1,45 +1,13 @@
-"""What a queue in memory is built of: a bell for threads that wait, entries with their state, and lanes."""
+"""What a queue in memory is built of: entries with their state, and lanes."""
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 from djqueue.backends.entries import READY, Entry, LaneRecord
 from djqueue.flow import gates
 from djqueue.flow.board import Board, Turn, Waiting
 from djqueue.flow.gates import HOLD_PAUSE, LANE_SCHEDULED, Gate, Lane
-
-
-class Bell:
-    """Wakes the threads that sleep next to it. A ring between a thread's last look and its sleep is not missed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._rings = 0
-        self._heard = threading.local()
-        self._sleepers: set[threading.Event] = set()
-
-    def ring(self) -> None:
-        with self._lock:
-            self._rings += 1
-            for sleeper in self._sleepers:
-                sleeper.set()
-
-    def hear(self) -> bool:
-        """Whether it rang since this thread last asked."""
-        rings = self._rings
-        missed = getattr(self._heard, "rings", 0) != rings
-        self._heard.rings = rings
-        return missed
-
-    def wake(self, sleeper: threading.Event) -> None:
-        with self._lock:
-            self._sleepers.add(sleeper)
-
-    def leave(self, sleeper: threading.Event) -> None:
-        with self._lock:
-            self._sleepers.discard(sleeper)
 
 
 class Item:

@@ -32,8 +32,9 @@ from djqueue.backends.entries import (
 )
 from djqueue.backends.guards import Decision, DedupMark, Finished, Guard, Span, decide, remembering
 from djqueue.backends.lanes import BaseLanes
+from djqueue.backends.memory.bells import MemoryBell, Ringer
 from djqueue.backends.memory.history import MemoryHistory
-from djqueue.backends.memory.lanes import Bell, Item, MemoryLanes, us
+from djqueue.backends.memory.lanes import Item, MemoryLanes, us
 from djqueue.backends.memory.store import MemoryStore, at_one_moment
 from djqueue.flow.board import Line
 from djqueue.utils import priority as checked_priority
@@ -57,7 +58,6 @@ class MemoryQueue(LeasedQueue):
     settles_with_claim = True
     features = FEATURES - {"durable", "transaction"}
     options = frozenset({"REMEMBER_DONE", "KEEP_DONE", "LIFO"})
-    notifies = True
     async_unsafe = True
     """As of a queue in a database: so tests find the calls that production would refuse."""
     clock: Callable[[], float] = staticmethod(time.time)
@@ -66,7 +66,7 @@ class MemoryQueue(LeasedQueue):
     def __init__(self, name, connection=None, remember_done: Span = None, keep_done: int | None = None, lifo=False):
         super().__init__(name, connection)
         self._lifo, self.own_rate_limit = bool(lifo), f"queue:{name}:{secrets.token_hex(4)}"  # its name is not unique
-        self._lock, self._arrivals, self._bell = threading.RLock(), count(), Bell()
+        self._lock, self._arrivals, self._ringer = threading.RLock(), count(), Ringer()
         self._items: dict[str, Item] = {}
         self._lines = {READY: Line(), DELAYED: Line(), LEASED: Line()}
         self._oldest, self._lanes = Line(), MemoryLanes()
@@ -90,7 +90,7 @@ class MemoryQueue(LeasedQueue):
             self._finished.forget(now)
             accepted = [self._accept(entry, guard, now) for entry, guard in pairs]
         if any(accepted):
-            self._bell.ring()
+            self._ringer.ring()
         return accepted
 
     def claim(
@@ -98,7 +98,6 @@ class MemoryQueue(LeasedQueue):
     ) -> Claimed:
         with self._lock:
             now, leases, units = self.now(), [], 0
-            self._bell.hear()
             self._promote(now)
             for turn in self._lanes.units(self._rank_in_no_lane, limit, ahead, us(now)):
                 items = [self._items[self._lines[READY].first()]] if turn is None else self._lanes.taken(turn)
@@ -177,7 +176,7 @@ class MemoryQueue(LeasedQueue):
                 self._return(item, lease.entry, now)
                 ours.append(lease)
         if ours:
-            self._bell.ring()
+            self._ringer.ring()
         return ours
 
     def fail(self, leases: Leases, facts: Sequence[Fact | None] = (), history: Sequence[bytes] = ()) -> list[Lease]:
@@ -205,7 +204,7 @@ class MemoryQueue(LeasedQueue):
                 reaped += 1
             next = self._until_first(LEASED, now)
         if reaped:
-            self._bell.ring()
+            self._ringer.ring()
         return Reaped(reaped, next, now)
 
     def reclaim(self, owner: str, limit: int = 100) -> int:
@@ -215,7 +214,7 @@ class MemoryQueue(LeasedQueue):
             for item in held:
                 self._lose(item, now)
         if held:
-            self._bell.ring()
+            self._ringer.ring()
         return len(held)
 
     # ---- history
@@ -232,15 +231,8 @@ class MemoryQueue(LeasedQueue):
     def now(self) -> float:
         return self.clock()
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
-        bells, sleeper = [queue._bell for queue in (self, *beside)], threading.Event()
-        for bell in bells:
-            bell.wake(sleeper)
-        try:
-            return sum(bell.hear() for bell in bells) > 0 or sleeper.wait(min(seconds, due))
-        finally:
-            for bell in bells:
-                bell.leave(sleeper)
+    def bell(self, beside: Sequence[Self] = ()) -> MemoryBell:
+        return MemoryBell([queue._ringer for queue in (self, *beside)])
 
     def describe(self) -> str:
         return "in the memory of this process"
@@ -324,7 +316,7 @@ class MemoryQueue(LeasedQueue):
     def _wake_for(self, ours: Sequence[Lease]) -> None:
         """Wake waiting consumers if a lane may have opened."""
         if any(lease.entry.gate for lease in ours):
-            self._bell.ring()
+            self._ringer.ring()
 
     def _give_up(self, item: Item, says: Entry) -> None:
         """Take the counts and errors of an entry from its holder, and void the holder's token."""
@@ -418,7 +410,7 @@ class MemoryQueue(LeasedQueue):
                     item.place, item.entry = now, replace(item.entry, run_at=now)
                 self._stand(item, READY, item.place)
         if delayed:
-            self._bell.ring()
+            self._ringer.ring()
         return len(delayed)
 
     def requeue(self, ids: Iterable[str]) -> int:
@@ -432,7 +424,7 @@ class MemoryQueue(LeasedQueue):
                 item.entry = replace(item.entry, attempts=0, failures=0, lost=0, created=now)
                 self._take_in(item.requeued(next(self._arrivals), now))
         if moved:
-            self._bell.ring()
+            self._ringer.ring()
         return len(moved)
 
     def trim(self, most: int | None = None, age: float | None = None, limit: int = 1000) -> int:
@@ -527,5 +519,5 @@ class LanesInMemory(BaseLanes):
     def resume(self, name: str) -> bool:
         with self._queue._lock:
             opened = self._queue._lanes.resume(name, us(self._queue.now()))
-        self._queue._bell.ring()
+        self._queue._ringer.ring()
         return opened

@@ -47,7 +47,6 @@ CLUSTER_FAULTS = (ClusterDownError, ClusterError, RedisClusterException)
 """A slot has no server at this moment, or is moving to another."""
 FAULTS = (ConnectionError, TimeoutError, ResponseError, *CLUSTER_FAULTS)
 UNBOUNDED = 2**20
-NUDGES = (0.002, 0.004, 0.008, 0.016)  # seconds to wait after each PING
 
 
 class ClientCommands:
@@ -66,6 +65,18 @@ class ClientCommands:
         for command in commands:
             together.execute_command(*command)
         return list(together.execute(raise_on_error=False))
+
+    def send_first(self, client: Any, command: tuple) -> None:
+        """Send a command to the server of a client, before the next command of this thread; its reply is not read.
+
+        Here it is sent at once. Raises as the client does.
+        """
+        with suppress(ResponseError):
+            client.execute_command(*command)
+
+    def forget_first(self) -> bool:
+        """Forget what is to be sent first by this thread; whether there was anything."""
+        return False
 
 
 class ClusterCommands(ClientCommands):
@@ -92,14 +103,20 @@ class DirectCommands:
         self._client = client
         self._kept: list[Any] = []
         """Clients that have one connection each. Threads take them and put them back."""
+        self._first: dict[int, list[tuple]] = {}
+        """By thread: commands that travel before its next one, in the same packet."""
         os.register_at_fork(after_in_child=self._leave)
 
     def execute(self, *args: Any) -> Any:
         """The reply as the server gave it; raises as the client does, and repeats nothing."""
+        first = self._first.pop(threading.get_ident(), ()) if self._first else ()
         borrowed = self._borrow()
         connection = borrowed.connection
         try:
-            connection.send_packed_command([_packet(connection, (args,))])
+            connection.send_packed_command([_packet(connection, (*first, args))])
+            for _ in first:
+                with suppress(ResponseError):
+                    connection.read_response()
             reply = connection.read_response()
         except ReadOnlyError:  # a replica now: the next connection may lead to the primary
             self._give_up(borrowed)
@@ -115,12 +132,13 @@ class DirectCommands:
 
     def execute_many(self, commands: Sequence[tuple]) -> list[Any]:
         """The replies to commands that are sent as one packet, as :meth:`ClientCommands.execute_many` gives them."""
+        first = self._first.pop(threading.get_ident(), ()) if self._first else ()
         borrowed = self._borrow()
         connection = borrowed.connection
         replies: list[Any] = []
         try:
-            connection.send_packed_command([_packet(connection, commands)])
-            for _ in commands:
+            connection.send_packed_command([_packet(connection, (*first, *commands))])
+            for _ in (*first, *commands):
                 try:
                     replies.append(connection.read_response())
                 except ResponseError as error:
@@ -129,7 +147,15 @@ class DirectCommands:
             self._give_up(borrowed)
             raise
         self._kept.append(borrowed)
-        return replies
+        return replies[len(first) :]
+
+    def send_first(self, client: Any, command: tuple) -> None:
+        """As of :class:`ClientCommands`; it travels in the packet of the next command."""
+        self._first.setdefault(threading.get_ident(), []).append(command)
+
+    def forget_first(self) -> bool:
+        """As of :class:`ClientCommands`."""
+        return self._first.pop(threading.get_ident(), None) is not None
 
     def _borrow(self) -> Any:
         try:
@@ -149,6 +175,7 @@ class DirectCommands:
         # redis-py takes this lock to free a client; a thread of the parent may have held it at the fork.
         self._client.connection_pool._lock = threading.RLock()
         self._kept.clear()
+        self._first.clear()
 
     def _give_up(self, borrowed: Any) -> None:
         borrowed.connection.disconnect()  # a late reply on it would be taken for another one
@@ -332,25 +359,7 @@ class RedisLink:
             texts.append(f"{self.where} has a {type} at the key {name}, not a {type_of(key)}. Move it aside: {command}")
         return RedisKeyOfWrongType("; ".join(texts), list(odd)) if odd else None
 
-    def pop(self, lists: Sequence[bytes], seconds: float, promptly: bool = False) -> bool:
-        """Wait for one of the lists to hold something, and take that; whether there was something in time.
-
-        Unless it is to end ``promptly``, and the client lends us a connection, it may end up to 0.15 s late.
-        """
-        args = "BLPOP", *lists, max(0.001, seconds)  # 0 would mean for ever
-        try:
-            client = self._client_at(lists[0])
-            # A client that is one connection lends none.
-            if not promptly or getattr(client, "connection", self) is not None:
-                return self.commands.execute(*args) is not None
-            with client.client() as borrowed:
-                return _popped(borrowed.connection, args) is not None
-        except MovedError:
-            return self.execute(*args) is not None  # which learns where the queue is now
-        except FAULTS as error:
-            raise self.told(error, lists) from None
-
-    def _client_at(self, key: bytes) -> Any:
+    def client_at(self, key: bytes) -> Any:
         """The client of the server that has a key. May connect."""
         if (cluster := cluster_of(self.client)) is None:
             return self.client
@@ -369,6 +378,11 @@ class RedisLink:
         return isinstance(self.client, Cluster | RedisCluster)
 
     @property
+    def has_connections(self) -> bool:
+        """Whether a connection of one's own can be made as the client makes its own."""
+        return self.is_cluster or isinstance(self.client, Redis)
+
+    @property
     def where(self) -> str:
         if isinstance(self.client, Cluster):
             return f"Redis cluster at {', '.join(f'{host}:{port}' for host, port in self.client.hosts)}"
@@ -381,11 +395,6 @@ class RedisLink:
         return f"Redis at {place}/{at.get('db') or 0}"
 
     @property
-    def longest_block(self) -> float:
-        """Seconds for which a command may block without running into the client's own time-out."""
-        return min(2.0, (self._settings.get("socket_timeout") or 4.0) / 2)
-
-    @property
     def _settings(self) -> dict:
         """The options of its connections."""
         if isinstance(self.client, Cluster):
@@ -393,29 +402,6 @@ class RedisLink:
         if isinstance(self.client, RedisCluster):
             return self.client.get_connection_kwargs()
         return getattr(getattr(self.client, "connection_pool", None), "connection_kwargs", {})
-
-
-def _popped(connection: Connection, args: Sequence) -> object:
-    """The reply of a BLPOP. A server ends overdue calls only ten times a second, unless a command arrives.
-
-    So a PING follows on the same connection, where it is answered after the BLPOP.
-    """
-    try:
-        connection.send_command(*args)
-        nudges = 0
-        for wait in (args[-1], *NUDGES):  # by the server's clock it may have come too soon
-            if connection.can_read(wait):
-                break
-            connection.send_command("PING")
-            nudges += 1
-        reply = connection.read_response()
-        for _ in range(nudges):
-            with suppress(ResponseError):  # the user may not PING: it served its purpose
-                connection.read_response()
-        return reply
-    except BaseException:
-        connection.disconnect()  # a late reply on it would be taken for another one
-        raise
 
 
 def _accepted(client: object) -> object:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from django.core.checks import CheckMessage
 from redis.exceptions import ConnectionError
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
+from djqueue.backends.bells import Bell
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -42,6 +42,7 @@ from djqueue.backends.entries import (
 from djqueue.backends.guards import Guard, Span, remembering
 from djqueue.backends.lanes import BaseLanes
 from djqueue.backends.redis import protocol
+from djqueue.backends.redis.bells import RedisBell
 from djqueue.backends.redis.connection import RedisKeyOfWrongType, RedisLink, check_server, connections
 from djqueue.backends.redis.history import RedisHistory, records_of
 from djqueue.backends.redis.scripts import Script, script
@@ -56,7 +57,6 @@ __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
 logger = logging.getLogger(__name__)
 
 STATES = (READY, DELAYED, LEASED)
-LATE = 0.15  # seconds by which a wait may outlast its time
 NAME_FIRST = "it comes first, RedisQueue('jobs', connection)."
 _LIKE_A_CONNECTION = re.compile(r"://|^[\w.-]+:\d{4,5}(:\d+)?$")
 LONGEST_IN_INBOX = 4096
@@ -569,22 +569,9 @@ class RedisBlockingQueue(RedisQueue):
     """A queue on Redis that wakes waiting consumers when work comes. Producers must use this class too: they wake."""
 
     rings = 16
-    notifies = True
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
-        """Wait for a bell. Bells are hints: a ring lost, or one too many, costs a look at the queue.
-
-        To end in time costs a command more, so that is asked for only near the moment.
-        """
-        promptly = due < seconds + LATE
-        bells, end = [queue._keys.part("bell") for queue in (self, *beside)], time.monotonic() + min(seconds, due)
-        longest = self._link.longest_block
-        while (left := end - time.monotonic()) > 0:
-            try:
-                if self._link.pop(bells, min(left, longest), promptly and left < longest + LATE):
-                    return True
-            except RedisKeyOfWrongType as error:  # of one queue, which must not stop the others
-                bells = [bell for bell in bells if bell not in error.keys]
-                if not bells:
-                    raise
-        return False
+    def bell(self, beside: Sequence[Self] = ()) -> Bell:
+        """As in the contract. A client that is not of redis-py itself is polled."""
+        if not self._link.has_connections:
+            return Bell()
+        return RedisBell(self._link, [queue._keys.part("bell") for queue in (self, *beside)])

@@ -9,7 +9,6 @@ queue notes what changed about it.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -23,6 +22,7 @@ from django.core.checks import CheckMessage
 from djqueue.backends.base import FAILED_SUFFIX, LeasedQueue
 from djqueue.backends.entries import Claimed, Entry, Fact, Lease, Leases, QueueStats, listed, untried
 from djqueue.backends.guards import Guard
+from djqueue.backends.sqs.bells import SqsBell
 from djqueue.backends.sqs.connection import (
     AT_ONCE,
     ClientError,
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 LONGEST_POLL = 20  # seconds
 CERTAIN = 1  # seconds of a poll that asks all servers of SQS, before a queue is taken to be empty
 FRESH = 0.1  # seconds for which the result of such a poll is trusted
-TOLERANCE = 1.0  # seconds by which the lease of messages that a wait received may be shorter than was asked for
+TOLERANCE = 1.0  # seconds by which the lease of messages that a poll received may be shorter than was asked for
 LOOKED_THROUGH = 1000  # messages of the failed queue at which requeue() looks
 LOOK = 60.0  # seconds for which it holds them
 COUNTS = {
@@ -68,7 +68,6 @@ class SqsQueue(LeasedQueue):
 
     features = frozenset({"durable", "lease", "facts"})
     options = frozenset({"PREFIX", "SUFFIX", "FIFO", "CREATE"})
-    notifies = True
     poll = float(LONGEST_POLL)
 
     def __init__(
@@ -91,6 +90,8 @@ class SqsQueue(LeasedQueue):
             self.features = self.features | {"shards"}
         self._kept: deque[Lease] = deque()
         self._span, self._empty, self._looked = self.lease, False, -inf
+        self._polls = 0
+        """How many polls of bells go on."""
         self._sent = 0
         """How often something was sent by this object."""
 
@@ -161,7 +162,7 @@ class SqsQueue(LeasedQueue):
 
     def _look(self, count: int, lease: float, certain: bool) -> Received:
         """A short poll, which may miss messages; then a longer one, unless a longer one was empty just before."""
-        if self._empty and clock() - self._looked < FRESH:
+        if self._empty and (self._polls or clock() - self._looked < FRESH):
             return Received(0, [], inf)
         received = self._messages.receive(count, lease, 0)
         if not received.seen and certain and not self._empty:
@@ -192,7 +193,7 @@ class SqsQueue(LeasedQueue):
         return self._filling() if self.is_fifo else nullcontext()
 
     def _take_kept(self, limit: int, lease: float) -> list[Lease]:
-        """Messages that a wait has received, held for as long as is asked for now."""
+        """Messages that a poll has received, held for as long as is asked for now."""
         kept = self._no_longer_kept(limit)
         stale = [one for one in kept if abs(one.until - lease - self.now()) > TOLERANCE]
         return [one for one in kept if one not in stale] + (self._messages.hold(stale, lease) if stale else [])
@@ -300,17 +301,30 @@ class SqsQueue(LeasedQueue):
 
     # ---- time and connection
 
-    def wait_for_work(self, seconds: float, beside: Sequence[Self] = (), due: float = inf) -> bool:
-        """A long poll of at least a second. What it receives is kept for the next claim, which gets it at once.
+    def bell(self, beside: Sequence[Self] = ()) -> SqsBell:
+        """A thread that polls. What it receives is kept for the next claim, which gets it at once.
 
         One poll looks at one queue, so nothing has the same feed, and there is nothing ``beside``.
         """
-        seconds = min(seconds, due)
-        if seconds < FRESH and not self._kept:
-            time.sleep(max(0.0, seconds))
-        elif not self._kept:
-            self._kept += self._poll(1, self._span, min(LONGEST_POLL, max(1, int(seconds)))).leases
+        return SqsBell(self)
+
+    @property
+    def has_kept(self) -> bool:
+        """Whether messages that a poll has received wait for a claim."""
         return bool(self._kept)
+
+    def keep_next(self) -> bool:
+        """Poll for a second, and keep what comes for the next claim; whether anything came."""
+        self._polls += 1
+        try:
+            self._kept += self._poll(1, self._span, CERTAIN).leases
+        finally:
+            self._polls -= 1
+        return self.has_kept
+
+    def give_back_kept(self) -> None:
+        """Give back messages that no claim took; it counts as nothing."""
+        self.release([untried(lease) for lease in self._no_longer_kept()])
 
     @property
     def connection_key(self) -> Hashable:
@@ -329,8 +343,8 @@ class SqsQueue(LeasedQueue):
         return [*stores, *(message for link in links for message in check_link(link))]
 
     def close(self) -> None:
-        """Give back messages that a wait has received and no claim took; it counts as nothing."""
-        self.release([untried(lease) for lease in self._no_longer_kept()])
+        """Give back messages that a poll has received and no claim took."""
+        self.give_back_kept()
 
     def _cannot(self, verb: str) -> NotSupported:
         return NotSupported(f"SQS does not show what waits: SqsQueue cannot {verb}().")

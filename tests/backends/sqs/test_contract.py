@@ -3,9 +3,8 @@
 import pytest
 
 from djqueue.backends.memory.queue import MemoryStore
-from djqueue.testing import GuardContract, LeaseContract, QueueContract, WakeContract, eventually
+from djqueue.testing import GuardContract, LeaseContract, QueueContract, WakeContract
 from djqueue.testing.contract.queue import NOTHING
-from djqueue.testing.contract.steps import put
 from djqueue.testing.patience import PATIENCE
 from tests.backends.contract.test_backends import OnEachBackend
 from tests.support.backends import FULL
@@ -44,11 +43,6 @@ class TestGuards(OnSqs, GuardContract):
 
 
 class TestWake(OnSqs, WakeContract):
-    """Naps that end when work comes."""
+    """Bells that ring when work comes. One poll looks at one queue: no other has its feed."""
 
-    def test_to21_a_nap_ends_when_work_comes_to_a_queue_beside(self):
-        """One poll looks at one queue: no other has its feed, so each has a fetcher."""
-        queue, other = self.queue(), self.queue()
-        assert queue.connection_key != other.connection_key
-        put(other, "work")
-        assert eventually(lambda: other.wait_for_work(1, beside=[queue]))
+    share_a_connection = False
