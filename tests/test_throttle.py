@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from math import inf
 
@@ -12,6 +13,7 @@ import pytest
 
 from djqueue import queues
 from djqueue.backends.base import PAGE
+from djqueue.backends.bells import Bell
 from djqueue.backends.entries import Entry, Refusal
 from djqueue.backends.memory.queue import MemoryQueue, MemoryStore
 from djqueue.decorators import queue_command
@@ -394,11 +396,16 @@ class Sleeper(MemoryQueue):
         super().__init__(*args)
         self.waits = []
 
-    def wait_for_work(self, seconds, beside=(), due=inf):
-        seconds = min(seconds, due)
-        self.waits.append(round(seconds, 6))
-        self.clock.now += seconds
-        return False
+    def bell(self, beside=()):
+        queue = self
+
+        class Waits(Bell):
+            def wait(self, seconds):
+                queue.waits.append(round(seconds, 6))
+                queue.clock.now += seconds
+                return False
+
+        return Waits()
 
 
 def test_pop_sleeps_until_the_next_may_leave_and_looks_for_a_change_each_second(throttled, clock, monkeypatch):
@@ -762,8 +769,11 @@ def test_tq16_it_is_the_clock_of_the_store_that_counts(throttled, clock, monkeyp
 def test_a_sleeper_of_a_throttled_queue_wakes_for_all_beside_it():
     one, other = (ThrottledQueue(MemoryQueue(name), limit=5, window=1) for name in ("one", "other"))
     assert one.connection_key == other.connection_key != one.queue.connection_key
-    put(other, "work")
-    assert one.wait_for_work(60, beside=[other]) is True
+    with closing(one.bell([other])) as bell:
+        bell.arm()
+        bell.disarm()
+        put(other, "work")
+        assert bell.wait(60)
 
 
 SCRIPT = ROOT / "example_project" / "throttled_queue.py"

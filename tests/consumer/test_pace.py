@@ -2,6 +2,7 @@
 
 import pytest
 
+from djqueue.backends.bells import Bell
 from djqueue.consumer.fetcher import MOST_AHEAD, Pace, Prefetch
 from djqueue.consumer.pool import Pool
 from djqueue.consumer.settler import RunLimit
@@ -67,7 +68,7 @@ class TestPace:
         harness, waits = FetcherHarness(queue), []
         harness.fetcher._pace = Pace(0.1, 2, 0.4)
         monkeypatch.setattr(harness.fetcher, "_nap", lambda *times: waits.append(min(times)))
-        monkeypatch.setattr(queue, "notifies", False)  # as a queue is that can only be asked
+        monkeypatch.setattr(queue, "bell", lambda beside: Bell())  # as a queue is that can only be asked
         for _ in range(4):
             harness.fetcher.tick()
         work()
@@ -94,14 +95,15 @@ class TestPace:
         harness.fetcher.tick()
         assert waits == [pytest.approx(0.2)]
 
-    def test_what_wakes_us_is_told_when_something_is_due(self, queue, monkeypatch):
-        """A sleep that may end late is to end in time then."""
+    def test_it_waits_with_the_bell_until_something_is_due(self, queue, monkeypatch):
         harness, waits = FetcherHarness(queue), []
         harness.fetcher._pace = Pace(60, 1, 60)
-        monkeypatch.setattr(queue, "wait_for_work", lambda pause, beside, due: waits.append((due, pause)) or True)
+        monkeypatch.setattr(Bell, "wait", lambda bell, pause: waits.append(pause) or True)
         work.using(delay=30).enqueue()
         harness.fetcher.tick()
-        assert waits == [(pytest.approx(30, abs=10), 0.5)]
+        work.using(delay=0.3).enqueue()
+        harness.fetcher.tick()
+        assert waits == [0.5, pytest.approx(0.2, abs=0.1)]
 
 
 class TestPrefetch:

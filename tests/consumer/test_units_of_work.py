@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from djqueue import Consumer, Retry, current_message
+from djqueue.backends.bells import Bell
 from djqueue.consumer.fetcher import Quarantine
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
@@ -204,7 +205,7 @@ class TestStops:
 class TestWaking:
     def test_a_feeder_that_found_only_closed_shards_asks_again_when_one_is_settled(self, queue, monkeypatch):
         """And not after its pause, which may be long."""
-        monkeypatch.setattr(queue, "notifies", False)
+        monkeypatch.setattr(queue, "bell", lambda beside: Bell())
         wait_for_release.using(max_run=1).enqueue_many([(1, number) for number in range(3)])
         with serving(threads=2, delay=1000.0, max_delay=1000.0, limit=3) as consumer:
             release.await_waiting(1)

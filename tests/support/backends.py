@@ -41,7 +41,7 @@ class Kind:
 
 FULL = os.environ.get("DJQUEUE_FULL") == "1"
 """Whether everything runs on everything. In the small size PostgreSQL, MariaDB and the blocking Redis queue, which is
-the other one with another wait_for_work, serve the contract suites and the tests that name them."""
+the other one with another bell, serve the contract suites and the tests that name them."""
 BLOCKING = "djqueue.backends.redis_backend.RedisBlockingQueue"
 SQS = {
     "path": "djqueue.backends.sqs.SqsQueue",

@@ -175,7 +175,7 @@ class PostgresBell(Bell):
         if self._token and time.monotonic() > self._verify_by:
             raise NotDelivered
         listener.probe()
-        return self._is_missed and not self._is_quiet and self._wake()
+        return self._take() and not self._is_quiet and self._wake()
 
     def _connect(self) -> Listener:
         self._began = inf  # until it is known to work

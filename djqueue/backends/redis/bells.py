@@ -136,4 +136,5 @@ class RedisBell(Bell):
             if self._connection is not None:
                 self._connection.disconnect()
         self._connection = self._overdue = None
+        self._is_unblocked = False
         self._aside.clear()

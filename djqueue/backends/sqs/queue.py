@@ -45,6 +45,7 @@ __all__ = ["SqsQueue", "clients"]
 logger = logging.getLogger(__name__)
 
 LONGEST_POLL = 20  # seconds
+POLL_OF_BELL = 1  # seconds of a poll of a thread that waits, which cannot be ended sooner
 CERTAIN = 1  # seconds of a poll that asks all servers of SQS, before a queue is taken to be empty
 FRESH = 0.1  # seconds for which the result of such a poll is trusted
 TOLERANCE = 1.0  # seconds by which the lease of messages that a poll received may be shorter than was asked for
@@ -317,7 +318,7 @@ class SqsQueue(LeasedQueue):
         """Poll for a second, and keep what comes for the next claim; whether anything came."""
         self._polls += 1
         try:
-            self._kept += self._poll(1, self._span, CERTAIN).leases
+            self._kept += self._poll(1, self._span, POLL_OF_BELL).leases
         finally:
             self._polls -= 1
         return self.has_kept

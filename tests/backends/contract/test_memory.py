@@ -1,6 +1,7 @@
 """What is true of the queue in memory alone."""
 
 import time
+from contextlib import closing
 
 import pytest
 
@@ -163,7 +164,10 @@ def test_a_nap_is_woken_by_what_is_given_back():
     queue = MemoryQueue("memory")
     (lease,) = leased(queue, "work")
     assert nothing_to_claim(queue)
-    woken, _ = together(lambda: queue.wait_for_work(20), lambda: queue.release([lease]))
+    with closing(queue.bell()) as bell:
+        bell.arm()
+        bell.disarm()
+        woken, _ = together(lambda: bell.wait(20), lambda: queue.release([lease]))
     assert woken
 
 

@@ -1,15 +1,16 @@
 """Consumers on PostgreSQL that wait are notified; and what becomes of that where notifications do not arrive."""
 
 import os
+import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from django.db import connections, transaction
 
+from djqueue.backends.bells import Bell
 from djqueue.backends.database import listening
-from djqueue.backends.database.listening import listener_of
 from djqueue.backends.database.queue import DatabaseQueue
 from djqueue.backends.database.sql import prepared
 from djqueue.backends.database.sql.postgresql import BUCKETS, bucket_of
@@ -32,10 +33,17 @@ LOCKS = (
 
 
 @pytest.fixture(autouse=True)
-def _no_connection_left(backend):
+def _no_connection_left(backend, monkeypatch):
+    monkeypatch.setattr(listening, "_deliveries", {})
     yield
-    listener_of(backend.alias, backend.alias).close()
     eventually(lambda: rows(LISTENERS) == [])
+
+
+@pytest.fixture
+def armed(queue):
+    """A bell that rings, after all that rang before was heard."""
+    with hung(queue) as bell:
+        yield bell
 
 
 def rows(sql, alias="postgres"):
@@ -49,45 +57,27 @@ def is_listening(queue):
 
 
 @contextmanager
-def waiting(queue, seconds=PATIENCE):
-    """A thread that waits for work, once it listens; its answer is in the list when it has ended."""
-    answers = []
-
-    def wait():
-        assert queue.claim(1) == []
-        answers.append(queue.wait_for_work(seconds))
-        queue.close()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    try:
-        eventually(lambda: is_listening(queue))
-        yield answers
-    finally:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+def hung(queue):
+    with closing(queue.bell()) as bell:
+        eventually(lambda: not bell.wait(0.05) and bell.is_heard)
+        assert is_listening(queue)
+        yield bell
 
 
 @pytest.fixture
 def notified_queues(queue):
     """The queues that were notified of since this was last asked, as any connection that listens has it."""
-    database = connections["postgres"]
-    connection = database.get_new_connection({**database.get_connection_params(), "autocommit": True})
-    reader, writer = os.pipe()
-    arrived = listening.Arrivals(connection, reader)
-    connection.execute("; ".join(f"LISTEN djqueue_{bucket}" for bucket in range(BUCKETS)))
+    listener = listening.Listener("postgres")
+    listener.ask("; ".join(f"LISTEN djqueue_{bucket}" for bucket in range(BUCKETS)))
 
     def ask():
         rows("SELECT pg_notify('djqueue_0', 'over')")
         found = []
-        while "over" not in found:
-            found += arrived.after(PATIENCE)
-        return found[:-1]
+        eventually(lambda: found.extend(listener.arrived()) or "over" in found)
+        return found[: found.index("over")]
 
     yield ask
-    connection.close()
-    os.close(reader)
-    os.close(writer)
+    listener.close()
 
 
 def test_nobody_is_notified_while_nobody_waits(queue, notified_queues):
@@ -95,106 +85,88 @@ def test_nobody_is_notified_while_nobody_waits(queue, notified_queues):
     assert notified_queues() == []
 
 
-def test_a_transaction_notifies_once_and_only_if_it_commits(queue, notified_queues):
-    with waiting(queue) as answers:
-        with rolled_back("postgres"):
-            put(queue, "lost")
-        assert (notified_queues(), answers) == ([], [])
-        with transaction.atomic("postgres"):
-            for word in "abc":
-                put(queue, word)
-            assert answers == []
-    assert (notified_queues(), answers) == ([queue.name], [True])
+def test_a_transaction_notifies_once_and_only_if_it_commits(queue, armed, notified_queues):
+    with rolled_back("postgres"):
+        put(queue, "lost")
+    assert (notified_queues(), armed.wait(0.05)) == ([], False)
+    with transaction.atomic("postgres"):
+        for word in "abc":
+            put(queue, word)
+        assert not armed.wait(0.05)
+    assert (notified_queues(), armed.wait(PATIENCE)) == ([queue.name], True)
 
 
-def test_what_is_due_later_notifies_nobody(queue, notified_queues):
-    with waiting(queue, 1.0) as answers:
-        put(queue, "later", delay=60)
-        assert notified_queues() == []
-    assert answers == [False]
+def test_what_is_due_later_notifies_nobody(queue, armed, notified_queues):
+    put(queue, "later", delay=60)
+    assert (notified_queues(), armed.wait(0.05)) == ([], False)
+    put(queue, "soon", delay=0.01)
+    assert armed.wait(PATIENCE)
 
 
-def test_what_is_due_soon_is_waited_for_no_longer(queue):
-    with waiting(queue) as answers:
-        put(queue, "soon", delay=0.01)
-    assert answers == [True]
+def test_what_was_put_before_anybody_listened_is_asked_for(queue):
+    """It has notified nobody."""
+    put(queue, "work")
+    with closing(as_another_process(queue).bell()) as bell:
+        assert bell.wait(PATIENCE)
 
 
-def test_what_was_put_before_anybody_listened_is_found(queue):
-    """It is committed afterwards, so that no look sees it before."""
-    put_it, is_put = threading.Event(), threading.Event()
-
-    def produce():
-        with transaction.atomic("postgres"):
-            put(queue, "work")
-            is_put.set()
-            assert put_it.wait(PATIENCE)
-
-    def consume():
-        assert is_put.wait(PATIENCE)
-        with waiting(as_another_process(queue)) as answers:
-            assert answers == []
-            put_it.set()
-        return answers
-
-    _, answers = together(produce, consume, last=queue.close)
-    assert answers == [True]
+def test_a_bell_whose_connection_broke_is_armed_on_another_one(queue, armed):
+    ((first,),) = rows(LISTENERS)
+    rows(f"SELECT pg_terminate_backend({first})")
+    eventually(lambda: rows(LISTENERS) == [])
+    put(queue, "work")
+    assert armed.wait(PATIENCE)  # there was no notification of it, as nobody listened
+    assert rows(LISTENERS) not in ([], [(first,)])
+    eventually(lambda: not armed.wait(0.05) and armed.is_heard)
+    put(queue, "more")
+    assert armed.wait(PATIENCE)
 
 
-def test_who_waits_is_woken_after_its_connection_broke(queue):
-    with waiting(queue) as answers:
-        ((first,),) = rows(LISTENERS)
-        rows(f"SELECT pg_terminate_backend({first})")
-        eventually(lambda: rows(LISTENERS) not in ([], [(first,)]))
-        eventually(lambda: is_listening(queue))
-        assert answers == []
-        put(queue, "work")
-    assert answers == [True]
+def test_a_bell_that_cannot_connect_is_polled_and_tries_again_later(queue, armed, monkeypatch, caplog):
+    def connect(alias):
+        raise OSError("no server here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(listening, "connect", connect)
+        rows(f"SELECT pg_terminate_backend({rows(LISTENERS)[0][0]})")
+        eventually(lambda: not armed.wait(0.05) and not armed.is_heard)
+        assert armed.fileno() is None
+        assert "no server here; its queues are polled meanwhile" in caplog.text
+    delivery = listening.delivery_of("postgres", "postgres")
+    eventually(lambda: not delivery.works)
+    delivery._retry_at = 0.0
+    assert armed.wait(PATIENCE)
+    eventually(lambda: not armed.wait(0.05) and armed.is_heard)
+    assert delivery.works
 
 
-def test_what_comes_while_the_connection_is_broken_is_found(queue, monkeypatch):
-    """There is no notification of it, as nobody listens when it is put."""
-    with waiting(queue) as answers:
-        broken = threading.Event()
-
-        def connect(alias):
-            broken.set()
-            raise OSError("no server here")
-
-        monkeypatch.setattr(listening, "connect", connect)
-        ((first,),) = rows(LISTENERS)
-        rows(f"SELECT pg_terminate_backend({first})")
-        assert broken.wait(PATIENCE)
-        put(queue, "work")
-    assert answers == [True]
-    listener = listener_of("postgres", "postgres")
-    eventually(lambda: not queue.notifies)
-    listener._retry_at = 0.0
-    assert queue.notifies
+def test_a_server_that_stands_still_is_noticed(queue, armed, monkeypatch, caplog):
+    """It acknowledges what comes, and answers nothing."""
+    monkeypatch.setattr(listening, "ANSWERS_IN", 0.2)
+    monkeypatch.setattr(listening, "PROBE_EVERY", 0.05)
+    ((number,),) = rows(LISTENERS)
+    os.kill(number, signal.SIGSTOP)
+    try:
+        eventually(lambda: armed.wait(0.05) or not armed.is_heard)
+    finally:
+        os.kill(number, signal.SIGCONT)
 
 
-def test_a_process_that_is_busy_does_not_listen(queue, notified_queues):
+def test_a_consumer_that_is_busy_does_not_listen(queue, armed, notified_queues):
     """Its notifications find nobody who waits."""
-    queue.wait_for_work(0.3)
-    assert is_listening(queue)
+    armed.disarm()
     for _ in range(listening.UNUSED + 1):
         put(queue, "work")
-    eventually(lambda: not is_listening(queue))
+    eventually(lambda: armed.disarm() or not is_listening(queue))
     notified_queues()
     put(queue, "work")
     assert notified_queues() == []
+    assert armed.arm()  # it listens again, and there was no notification of that
+    put(queue, "work")
+    assert notified_queues() == [queue.name]
 
 
-def test_the_connection_is_closed_when_nobody_waits_any_more(queue, monkeypatch):
-    monkeypatch.setattr(listening, "UNUSED_FOR", 0.1)
-    queue.wait_for_work(0.3)
-    eventually(lambda: rows(LISTENERS) == [])
-    with waiting(queue) as answers:
-        put(queue, "work")
-    assert answers == [True]
-
-
-def test_notifications_that_bring_nothing_wake_ever_more_seldom(queue):
+def test_notifications_that_bring_nothing_wake_ever_more_seldom(queue, armed):
     """As many consumers are woken by one message, which one of them takes."""
     over, found = threading.Event(), []
 
@@ -205,41 +177,48 @@ def test_notifications_that_bring_nothing_wake_ever_more_seldom(queue):
     def wake():
         end = time.monotonic() + 1.0
         while time.monotonic() < end:
+            armed.disarm()
             queue.claim(1)
-            found.append(queue.wait_for_work(0.5))
+            found.append(armed.wait(0.1))
         over.set()
 
     together(others, wake, last=queue.close)
-    assert 2 <= sum(found) <= 12
-
-    with waiting(queue) as answers:
-        put(queue, "work")
-    assert answers == [True]
+    assert 2 <= sum(found) <= 25
+    put(queue, "work")
+    assert armed.wait(PATIENCE)
 
 
-def test_within_a_transaction_nobody_listens(queue):
-    with transaction.atomic("postgres"):
-        assert queue.wait_for_work(0.01) is False
-    assert rows(LISTENERS) == []
+def test_who_passes_notifications_over_is_polled_until_a_claim_finds_something(queue, armed, monkeypatch):
+    monkeypatch.setattr(listening, "FIRST_QUIET", 60)
+    monkeypatch.setattr(listening, "LONGEST_QUIET", 60)
+    for _ in range(listening.IN_VAIN + 1):
+        assert armed.is_heard
+        rows(f"SELECT pg_notify('djqueue_{bucket_of(queue.name)}', '{queue.name}')")
+        assert armed.wait(PATIENCE)
+        armed.disarm()
+        assert queue.claim(1) == []
+    assert (armed.is_heard, armed.fileno()) == (False, None)
+    put(queue, "work")
+    assert not armed.wait(0.05)
+    assert len(queue.claim(1)) == 1
+    assert armed.is_heard and armed.fileno() is not None
 
 
-def test_what_others_settle_opens_lanes_for_those_who_wait(queue, notified_queues):
+def test_what_others_settle_opens_lanes_for_those_who_wait(queue, armed, notified_queues):
     fill(queue, "a", "1", "2")
     lease = claim(queue)
-    with waiting(queue) as answers:
-        as_another_process(queue).complete(lease)
-    assert (answers, set(notified_queues())) == ([True], {queue.name})
+    eventually(lambda: armed.disarm() or not armed.wait(0.05))
+    notified_queues()
+    as_another_process(queue).complete(lease)
+    assert (armed.wait(PATIENCE), set(notified_queues())) == (True, {queue.name})
 
 
 def test_without_the_option_nobody_listens_or_notifies(queue, notified_queues):
     silent = as_another_process(queue, notify=False)
-    assert not silent.notifies
-    assert silent.wait_for_work(0.01) is False
-    assert rows(LISTENERS) == []
-    with waiting(queue) as answers:
+    assert type(silent.bell()) is Bell
+    with hung(queue) as bell:
         put(silent, "work")
-        assert notified_queues() == []
-    assert answers == [True]  # it looks, too
+        assert (notified_queues(), bell.wait(0.05)) == ([], False)
 
 
 @pytest.mark.parametrize("notify", ["nowhere", 5, []])
@@ -253,7 +232,7 @@ def test_the_option_is_checked(queue):
     assert as_another_process(queue, notify="postgres").check() == as_another_process(queue, notify=True).check() == []
     assert [message.id for message in DatabaseQueue("one", "default", notify=True).check()][-1:] == ["djqueue.W207"]
     assert [message.id for message in as_another_process(queue, notify="default").check()] == ["djqueue.W207"]
-    assert not DatabaseQueue("one", "default", notify=True).notifies
+    assert type(DatabaseQueue("one", "default", notify=True).bell()) is Bell
 
 
 # ---- Behind a pooler
@@ -264,7 +243,6 @@ def pooler(backend, private_server, monkeypatch):
     """The database of the alias is reached through a pooler of transactions."""
     pooler, database = private_server("pgbouncer"), connections.databases[backend.alias]
     monkeypatch.setitem(connections.databases, "direct", dict(database))
-    monkeypatch.setattr(listening, "_listeners", {})
     monkeypatch.setattr(prepared, "_without", set())
     connections[backend.alias].close()
     with monkeypatch.context() as patch:
@@ -277,14 +255,13 @@ def pooler(backend, private_server, monkeypatch):
 @pytest.mark.server("pgbouncer")
 def test_behind_a_pooler_of_transactions_queues_are_polled(pooler, queue, caplog, monkeypatch):
     monkeypatch.setattr(listening, "ARRIVES_IN", 0.3)
-    assert queue.notifies
-    assert queue.wait_for_work(1.0) is False
-    eventually(lambda: not queue.notifies)
-    (record,) = [record for record in caplog.records if "notifications do not arrive" in record.message]
-    assert "OPTIONS['NOTIFY']" in record.message
-    started = time.monotonic()
-    assert queue.wait_for_work(0.1) is False
-    assert time.monotonic() - started >= 0.1
+    with closing(queue.bell()) as bell:
+        assert bell.wait(PATIENCE)  # nobody had listened before
+        assert not bell.is_heard
+        eventually(lambda: bell.wait(0.05) or bell.fileno() is None)
+        (record,) = [record for record in caplog.records if "notifications do not arrive" in record.message]
+        assert "OPTIONS['NOTIFY']" in record.message
+        assert (bell.wait(0.1), bell.is_heard) == (False, False)
     put(queue, "work")
     assert len(queue.claim(1)) == 1
 
@@ -301,7 +278,6 @@ def test_behind_a_pooler_of_transactions_puts_go_on_whose_prepared_statement_is_
 @pytest.mark.server("pgbouncer")
 def test_behind_a_pooler_the_process_may_listen_beside_it(pooler, queue):
     queue = as_another_process(queue, notify="direct")
-    with waiting(queue) as answers:
+    with hung(queue) as bell:
         queue.put([entry()])
-    assert (answers, queue.notifies) == ([True], True)
-    listener_of("postgres", "direct").close()
+        assert bell.wait(PATIENCE)

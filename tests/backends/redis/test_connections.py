@@ -20,6 +20,7 @@ from djqueue.testing import eventually, together
 from djqueue.testing.patience import PATIENCE
 from tests.backends.redis.support import held, once, whole_life, work
 from tests.support import backends
+from tests.support.bells import waited
 
 pytestmark = pytest.mark.server("redis")
 
@@ -134,7 +135,7 @@ def test_options_that_cannot_be_are_refused_by_name(options):
 
 
 def test_on_a_cluster_every_queue_is_a_feed_of_its_own():
-    """One command may not take keys of two slots, and a wait_for_work is one command."""
+    """One command may not take keys of two slots, and a bell waits by one command."""
 
     class Cluster(RedisCluster):
         def __init__(self):
@@ -214,7 +215,7 @@ def test_a_connection_that_the_server_closed_is_not_used_again(private_server):
 def test_after_an_error_no_connection_is_kept(private_server):
     server = private_server("redis")
     queue = RedisQueue("mail", server.url)
-    together(*[lambda: queue.wait_for_work(0.01) or queue.stats()] * 4)
+    together(*[queue.stats] * 4)
     assert kept_connections(queue)
     server.kill9()
     with pytest.raises(ConnectionError):
@@ -283,7 +284,7 @@ def test_a_queue_lives_behind_a_unix_socket(private_server, tmp_path):
     private_server("redis", "--unixsocket", str(path))
     queue = RedisBlockingQueue("mail", f"unix://{path}?db=1")
     queue.put(work())
-    assert queue.wait_for_work(5)
+    assert waited(queue, 5)
     assert len(queue.complete(queue.claim())) == 1
     assert queue.check() is not None
 

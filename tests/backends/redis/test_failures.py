@@ -15,6 +15,7 @@ from djqueue.flow.gates import Gate
 from djqueue.testing import eventually, together
 from tests.backends.redis.support import broken, held, keys, work
 from tests.support import servers
+from tests.support.bells import waited
 
 pytestmark = pytest.mark.server("redis")
 
@@ -116,7 +117,7 @@ def test_a_server_that_restarts_is_ridden_out(private_server):
     queue.put(work(3))
     held, *_ = queue.claim(2)
     server.kill9()
-    for call in (queue.claim, queue.now, lambda: queue.wait_for_work(5), lambda: queue.put(work())):
+    for call in (queue.claim, queue.now, lambda: waited(queue, 5), lambda: queue.put(work())):
         with pytest.raises(ConnectionError):
             call()
     server.restart()

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import shlex
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -26,6 +26,7 @@ from djqueue.testing.contract.history import records
 from djqueue.testing.contract.steps import until_now_is
 from tests.backends.redis.support import held, work
 from tests.support.backends import redis_connection
+from tests.support.bells import waited
 from tests.support.consumer import serving
 
 pytestmark = pytest.mark.server("redis")
@@ -282,7 +283,7 @@ class Calls:
         self.ask(queue.touch, self.held)
         for verb in (queue.reap, queue.sweep, queue.failed.sweep, queue.stats, queue.lanes.page, queue.history.page):
             self.ask(verb)
-        self.ask(queue.wait_for_work, 0.01)
+        self.ask(waited, queue, 0.01)
         self.ask(queue.store.trim_results, 10)
 
     def is_drained(self):
@@ -481,11 +482,14 @@ def test_a_key_of_a_wrong_type_stops_no_other_queue_of_its_server(make, redis_cl
     queue, other = make(cls=RedisBlockingQueue), make(name="other", cls=RedisBlockingQueue)
     redis_client.set(f"{TAG}bell", "x")
     with pytest.raises(RedisKeyOfWrongType):
-        queue.wait_for_work(1)
+        waited(queue, 1)
     with pytest.raises(RedisKeyOfWrongType):
         queue.put(work())
     assert other.put(work()) == [True]
-    assert queue.wait_for_work(5, beside=[other]) and other.wait_for_work(0.01, beside=[queue]) is False
+    with closing(queue.bell([other])) as bell:
+        assert bell.wait(5)  # the queue says itself what is wrong with it
+        assert bell.wait(5)
+        assert not bell.wait(0.1)
     assert len(drain(other)) == 1
 
 

@@ -34,6 +34,7 @@ from djqueue.testing import (
 from tests.backends.contract.test_backends import OnEachBackend
 from tests.backends.redis.support import LosesReplies, broken, calls, counted, held, keys, once, work
 from tests.support import backends, servers
+from tests.support.bells import waited
 
 pytestmark = pytest.mark.server("redis")
 
@@ -464,7 +465,7 @@ def test_a_call_that_broke_before_its_ring_rings_when_it_is_repeated(redis_clien
     client = LosesReplies(redis_client)
     queue = RedisBlockingQueue("mail", client)
     assert broken(client, lambda: queue.put_new(*work()))  # this client sends one command after the other
-    assert queue.wait_for_work(0.01)
+    assert waited(RedisBlockingQueue("mail", redis_client), 0.01)
     assert len(queue.claim(5)) == 1
 
 

@@ -12,6 +12,7 @@ from djqueue.exceptions import InvalidQueueError
 from djqueue.testing.contract.steps import claim, put
 from djqueue.testing.patience import together
 from tests.backends.sqs.support import work
+from tests.support.bells import waited
 
 pytestmark = pytest.mark.backends("sqs")
 
@@ -22,7 +23,7 @@ def found(queue):
 
 def test_a_queue_that_is_not_there_is_named_and_not_made(make):
     queue = make("nowhere", create=False)
-    for verb in (lambda: queue.put(work()), lambda: queue.claim(1), queue.stats, lambda: queue.wait_for_work(1)):
+    for verb in (lambda: queue.put(work()), lambda: queue.claim(1), queue.stats, lambda: waited(queue, 5)):
         with pytest.raises(InvalidQueueError, match=r"no SQS queue t-\w+nowhere at http.*OPTIONS\['CREATE'\]"):
             verb()
 

@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from contextlib import closing
 from math import inf
 
 import pytest
@@ -18,6 +19,7 @@ from djqueue.exceptions import NotSupported, QueueError
 from djqueue.testing.contract.steps import claim, entry, leased, names, nothing_to_claim, put, with_counts
 from djqueue.testing.patience import PATIENCE, eventually, together
 from tests.backends.sqs.support import counts, ids, work
+from tests.support.bells import waited
 
 pytestmark = pytest.mark.backends("sqs", "sqs-fifo")
 
@@ -114,7 +116,7 @@ def test_what_comes_early_waits_on_and_reaches_nobody(queue):
     assert (claimed, 3500 < claimed.retry_after <= 3600) == ([], True)
     stats = queue.stats()
     assert (stats.ready, stats.leased if queue.is_fifo else stats.delayed) == (0, 1)
-    assert not queue.wait_for_work(0.5)
+    assert not waited(queue, 1.5)
     queue.flush()
     assert early.attempts == 2
 
@@ -140,20 +142,25 @@ def test_a_delay_that_sqs_keeps_is_kept_by_its_clock(make):
 def test_a_nap_keeps_what_it_received_for_the_next_claim(queue, faulty_client, make):
     queue = make(connection=faulty_client)
     put(queue, "a", "b")
-    assert queue.wait_for_work(5) and queue.wait_for_work(5)
-    assert len(faulty_client.named("receive_message")) == 1
-    leases = queue.claim(2)
+    with closing(queue.bell()) as bell:
+        assert bell.wait(5) and bell.wait(5)
+        assert len(faulty_client.named("receive_message")) == 1
+        leases = queue.claim(2)
     assert (sorted(names(leases)), [counts(lease) for lease in leases]) == (["a", "b"], [(1, 0, 0)] * 2)
     assert faulty_client.named("change_message_visibility_batch") == []
     assert queue.complete(leases) == leases
 
 
-def test_what_a_nap_kept_is_given_back_by_close_uncounted_and_held_for_as_long_as_the_claim_says(queue):
+@pytest.mark.parametrize("what", ["bell", "queue", "nothing"])
+def test_what_a_nap_kept_is_given_back_uncounted_and_held_for_as_long_as_the_claim_says(queue, what):
+    """By close, or because no claim takes it in time."""
     put(queue, "work")
-    assert queue.wait_for_work(5)
-    queue.close()
-    assert queue.wait_for_work(5)
-    (lease,) = queue.claim(1, lease=1)
+    with closing(queue.bell()) as bell:
+        assert bell.wait(5)
+        bell.close() if what == "bell" else queue.close() if what == "queue" else eventually(lambda: not queue.has_kept)
+    with closing(queue.bell()) as bell:
+        assert bell.wait(5)
+        (lease,) = queue.claim(1, lease=1)
     assert counts(lease) == (1, 0, 0)
     assert 0.5 < lease.until - queue.now() <= 1
     (again,) = claim(queue)
@@ -209,12 +216,13 @@ def test_what_an_end_sets_free_in_its_group_meanwhile_is_not_passed_over(queue, 
 def test_an_idle_queue_is_asked_once_a_second(make, faulty_client):
     queue = make(connection=faulty_client)
     queue.claim(1)
-    before, began = len(faulty_client.named("receive_message")), time.monotonic()
-    for _ in range(3):
-        assert queue.claim(1) == []
-        assert not queue.wait_for_work(0.5)
-    assert len(faulty_client.named("receive_message")) - before == 3
-    assert time.monotonic() - began > 2.5
+    before = len(faulty_client.named("receive_message"))
+    with closing(queue.bell()) as bell:
+        for _ in range(6):
+            bell.disarm()
+            assert queue.claim(1) == []
+            assert not bell.wait(0.5)
+    assert 2 <= len(faulty_client.named("receive_message")) - before <= 4
 
 
 def test_to21_work_is_there_at_once_for_who_reserves(queue):
