@@ -17,6 +17,7 @@ from django.core.checks import CheckMessage
 
 from djqueue import conf, signals
 from djqueue.backends.bells import Bell
+from djqueue.backends.deadlines import within
 from djqueue.backends.entries import (
     DELAYED,
     FAILED,
@@ -477,6 +478,14 @@ class ConsumerVerbs(FourVerbs):
         These have the same :attr:`connection_key`. By default it never rings: then the queues are polled.
         """
         return Bell()
+
+    def deadline(self, seconds: float) -> AbstractContextManager[None]:
+        """Around calls of this thread: one that the store does not answer in ``seconds`` raises, and is not repeated.
+
+        What it changed may be done or not, as after a lost answer. It bounds each call of the backends that come with
+        this package, and of their stores.
+        """
+        return within(seconds)
 
     def check(self) -> list[CheckMessage]:
         """What is wrong with the server behind this queue, as Django check messages. Connects."""

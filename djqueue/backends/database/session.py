@@ -12,7 +12,9 @@ import random
 import re
 import time
 from collections.abc import Callable
-from functools import cached_property
+from contextlib import closing
+from functools import cached_property, partial
+from math import ceil
 from operator import methodcaller
 from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,6 +27,7 @@ from djqueue.backends.database.sql.dialect import Dialect, codes, joined
 from djqueue.backends.database.sql.mariadb import MariaDB
 from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.backends.database.sql.sqlite import SQLite
+from djqueue.backends.deadlines import at_end, deadline, is_over
 from djqueue.exceptions import NotSupported, StoreError, StoreUnreachable, TablesMissing
 from djqueue.messages.failures import release
 from djqueue.utils import log_safely
@@ -159,11 +162,12 @@ class Database:
         connection = connections[self.alias]
         if connection.vendor == "sqlite":
             leave_replaced(connection)
+        began = time.monotonic()
         for pause in PAUSES:
             try:
                 return self._once(connection, verb, args)
             except OperationalError as error:
-                if joined(connection) or not passing(error):
+                if joined(connection) or not passing(error) or is_over(time.monotonic() - began + pause):
                     raise
                 log_safely(logger, logging.DEBUG, "database %s: %s; trying again", self.alias, error)
             time.sleep(pause * random.uniform(0.3, 1))
@@ -173,6 +177,8 @@ class Database:
         try:
             if connection.health_check_enabled:
                 connection.close_if_health_check_failed()
+            if (seconds := deadline()) is not None:
+                self._keep_deadline(connection, seconds)
             connection.ensure_connection()
             session = self.sql(connection, self.queue, self.notifies)
             try:
@@ -193,6 +199,59 @@ class Database:
             if told is None:
                 raise
             raise told from None
+
+    def _keep_deadline(self, connection: Any, seconds: float) -> None:
+        """Have the server cut statements of a connection at the deadline of this thread; in no transaction of a caller.
+
+        A connection that it cuts is in no pool, and closed at the end of the deadline: others must not get it.
+        """
+        bounded = _bounded.get(connection)
+        if joined(connection) or (bounded and (bounded.raw, bounded.seconds) == (connection.connection, seconds)):
+            return
+        if bounded is None or bounded.seconds != seconds:
+            leave_deadline(connection)
+            at_end(partial(leave_deadline, connection))
+            bounded = Bounded(None, seconds, connection.settings_dict)
+        options = in_time(bounded.settings["OPTIONS"], connection.vendor, seconds)
+        _bounded[connection] = bounded
+        connection.settings_dict = bounded.settings | {"OPTIONS": options}
+        connection.ensure_connection()
+        with closing(self.sql(connection, self.queue)) as session:
+            session.keep_deadline(seconds)
+        _bounded[connection] = bounded._replace(raw=connection.connection)
+
+
+class Bounded(NamedTuple):
+    """What a connection of Django has while its thread has a deadline."""
+
+    raw: object
+    seconds: float
+    settings: dict
+    """Its settings before."""
+
+
+_bounded: WeakKeyDictionary[Any, Bounded] = WeakKeyDictionary()
+"""By the connection of Django."""
+
+
+def leave_deadline(connection: Any) -> None:
+    """Close a connection before a deadline begins or ends; the next one is as the settings say."""
+    if not joined(connection):
+        connection.close()
+    if (bounded := _bounded.pop(connection, None)) is not None:
+        connection.settings_dict = bounded.settings
+
+
+SHORTEST_CONNECT = 2
+"""Seconds for opening a connection that a driver can count, at least."""
+
+
+def in_time(options: dict, vendor: str, seconds: float) -> dict:
+    """The options of a database, for a connection of one thread that is opened within some seconds."""
+    if vendor == "sqlite":
+        return options
+    own = {name: value for name, value in options.items() if name != "pool"}
+    return {"connect_timeout": max(SHORTEST_CONNECT, ceil(seconds))} | own
 
 
 def dialect_of(connection: Any) -> type[Dialect]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from operator import attrgetter
 from shlex import quote
 from typing import Any
@@ -34,6 +35,7 @@ try:
 except ImportError:  # redis-py does without it, and so do we
     hiredis = None  # type: ignore[assignment]
 
+from djqueue.backends.deadlines import deadline
 from djqueue.backends.redis.address import FORMS, invalid, several, url_of
 from djqueue.backends.redis.discovery import Cluster, by_sentinel, cluster_of, once
 from djqueue.backends.redis.protocol import type_of, untext
@@ -47,6 +49,7 @@ CLUSTER_FAULTS = (ClusterDownError, ClusterError, RedisClusterException)
 """A slot has no server at this moment, or is moving to another."""
 FAULTS = (ConnectionError, TimeoutError, ResponseError, *CLUSTER_FAULTS)
 UNBOUNDED = 2**20
+TIME_OUTS = ("socket_timeout", "socket_connect_timeout")
 
 
 class ClientCommands:
@@ -200,11 +203,12 @@ class Connections:
     """A client for each URL, shared by all queues and threads. Its pool drops the connections of a forked child."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[Redis | Cluster, Commands]] = {}
+        self._made: dict[tuple[str, float | None], tuple[Redis | Cluster, Commands]] = {}
 
-    def client(self, url: str) -> tuple[Redis | Cluster, Commands]:
-        """A client, and what executes commands for it. Does not connect."""
-        return self._made.get(url) or self._made.setdefault(url, _made(url))
+    def client(self, url: str, seconds: float | None = None) -> tuple[Redis | Cluster, Commands]:
+        """A client, and what executes commands for it, each within some seconds. Does not connect."""
+        key = url, seconds
+        return self._made.get(key) or self._made.setdefault(key, _made(url, seconds))
 
     def reset(self) -> None:
         """Close all connections, and forget them."""
@@ -216,7 +220,7 @@ class Connections:
 connections = Connections()
 
 
-def _made(url: str) -> tuple[Redis | Cluster, Commands]:
+def _made(url: str, seconds: float | None) -> tuple[Redis | Cluster, Commands]:
     """A client that never repeats a command: a claim that ran twice would lease two batches, and lose one.
 
     It uses RESP 2: with notices of maintenance redis-py does not check a connection for a surplus reply.
@@ -226,11 +230,21 @@ def _made(url: str) -> tuple[Redis | Cluster, Commands]:
         defaults |= {"socket_connect_timeout": 5.0, "socket_keepalive": True}
     said = several(url) if "+" in url.partition("://")[0] else None
     if said and not said.service:
-        cluster = Cluster(said.hosts, defaults | said.options)
+        cluster = Cluster(said.hosts, _in_time(defaults | said.options, seconds))
         return cluster, ClusterCommands(cluster)
-    client = by_sentinel(said, defaults | said.options) if said else Redis.from_url(url, retry=once(), **defaults)
+    if said:
+        client = by_sentinel(said, _in_time(defaults | said.options, seconds))
+    else:
+        client = Redis.from_url(url, retry=once(), **defaults)
+        client.connection_pool.connection_kwargs |= _in_time(client.connection_pool.connection_kwargs, seconds)
     is_bounded = client.connection_pool.max_connections != UNBOUNDED  # a kept connection would be missing to others
     return client, ClientCommands(client) if is_bounded else DirectCommands(client)
+
+
+def _in_time(options: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
+    """Options of connections with time-outs of at most some seconds."""
+    limits = {name: min(options[name] or inf, seconds or inf) for name in TIME_OUTS if name in options}
+    return {**options, **limits} if seconds else dict(options)
 
 
 class RedisUnreachable(StoreUnreachable, ConnectionError):
@@ -271,13 +285,23 @@ class RedisLink:
 
     def __init__(self, connection: object):
         self.client: Any
-        self.commands: Commands
-        """Executes commands, and raises as the client does."""
-        if connection is None or isinstance(connection, str):
-            self.client, self.commands = connections.client(url_of(connection))
+        self._url = url_of(connection) if connection is None or isinstance(connection, str) else None
+        if self._url is not None:
+            self.client, self._commands = connections.client(self._url)
         else:
             self.client = _accepted(connection)
-            self.commands = ClusterCommands(self.client) if self.is_cluster else ClientCommands(self.client)
+            self._commands = ClusterCommands(self.client) if self.is_cluster else ClientCommands(self.client)
+
+    @property
+    def commands(self) -> Commands:
+        """Executes commands within the deadline of this thread, and raises as the client does."""
+        return self._commands if (seconds := deadline()) is None else self._within(seconds)[1]
+
+    def _within(self, seconds: float | None) -> tuple[Any, Commands]:
+        """The client with a deadline. One that was given keeps its own time-outs."""
+        if self._url is None or seconds is None:
+            return self.client, self._commands
+        return connections.client(self._url, seconds)
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> Any:
         """The script's reply. Raises as :meth:`execute` does."""
@@ -361,8 +385,9 @@ class RedisLink:
 
     def client_at(self, key: bytes) -> Any:
         """The client of the server that has a key. May connect."""
-        if (cluster := cluster_of(self.client)) is None:
-            return self.client
+        client, _ = self._within(deadline())
+        if (cluster := cluster_of(client)) is None:
+            return client
         return cluster.get_redis_connection(cluster.get_node_from_key(key))
 
     def servers(self) -> list[tuple[str, Any]]:

@@ -12,7 +12,6 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -24,6 +23,7 @@ from redis.exceptions import ConnectionError
 
 from djqueue.backends.base import FAILED_SUFFIX, FEATURES, LeasedQueue, RateLimit, Unanswered
 from djqueue.backends.bells import Bell
+from djqueue.backends.deadlines import is_over
 from djqueue.backends.entries import (
     DELAYED,
     LEASED,
@@ -49,7 +49,7 @@ from djqueue.backends.redis.scripts import Script, script
 from djqueue.backends.redis.store import Keys, RedisStore
 from djqueue.backends.stores import RESULTS, unreadable
 from djqueue.exceptions import InvalidQueueError
-from djqueue.utils import log_safely, plain
+from djqueue.utils import clock, log_safely, plain
 from djqueue.utils import priority as checked_priority
 
 __all__ = ["RedisBlockingQueue", "RedisQueue", "RedisStore", "connections"]
@@ -475,13 +475,17 @@ class RedisQueue(LeasedQueue):
     def call_again(
         self, name: str, *args: object, keys: Sequence[bytes] = (), again: str = "", repeats: bool = False
     ) -> tuple[Any, bool]:
-        """The reply of a script that is called again if the connection breaks, and whether it was.
+        """The reply of a script that is called again if the connection breaks within the deadline, and whether it was.
 
         ``again`` is the script for that if it is another one; ``repeats`` says that the connection broke before.
         """
+        began = clock()
         if not repeats:
-            with suppress(ConnectionError):
+            try:
                 return self.call(name, *args, keys=keys), False
+            except ConnectionError:
+                if is_over(clock() - began):
+                    raise
         return self.call(again or name, *args, keys=keys), True
 
     def _script(self, name: str) -> tuple[Script, list[bytes]]:

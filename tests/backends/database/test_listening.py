@@ -131,7 +131,7 @@ def test_a_bell_that_cannot_connect_is_polled_and_tries_again_later(queue, armed
         rows(f"SELECT pg_terminate_backend({rows(LISTENERS)[0][0]})")
         eventually(lambda: not armed.wait(0.05) and not armed.is_heard)
         assert armed.fileno() is None
-        assert "no server here; its queues are polled meanwhile" in caplog.text
+        assert "its queues are polled meanwhile" in caplog.text
     delivery = listening.delivery_of("postgres", "postgres")
     eventually(lambda: not delivery.works)
     delivery._retry_at = 0.0

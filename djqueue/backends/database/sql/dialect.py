@@ -218,6 +218,10 @@ class Dialect:
         self.cursor.execute(self.filled(sql), params)
         return self.cursor.rowcount
 
+    def keep_deadline(self, seconds: float) -> None:
+        """Have the server cut each statement of this connection after some seconds, also one that waits for a lock."""
+        raise NotImplementedError
+
     @property
     def joined(self) -> bool:
         return joined(self.connection)

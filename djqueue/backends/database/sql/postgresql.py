@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import ceil
 from zlib import crc32
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow, records_of
@@ -166,6 +167,12 @@ class PostgreSQL(Dialect):
         if wakes and self.notifies:
             return f", {notifying(bucket_of(self.queue), queue)}", [self.queue]
         return "", []
+
+    def keep_deadline(self, seconds: float) -> None:
+        """Not behind a pooler, which has another number for it: a later client would inherit what is set."""
+        own = "least(nullif(setting::bigint, 0), %s)::text"
+        sql = f"SELECT set_config(name, {own}, false) FROM pg_settings WHERE name = %s AND pg_backend_pid() = %s"
+        self.rows(sql, [ceil(seconds * 1000), "statement_timeout", self.connection.connection.info.backend_pid])
 
     def notify(self) -> None:
         if self.notifies:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from math import ceil
 
 from djqueue.backends.database.rows import ClaimRequest, NewRow
 from djqueue.backends.database.sql import text
@@ -28,6 +29,11 @@ class SQLite(Dialect):
     def failed_at(self) -> str:
         """By the clock of Python, which is the clock of the same machine, and finer."""
         return str(time.time_ns() // 1000)
+
+    def keep_deadline(self, seconds: float) -> None:
+        """It has no server: what takes long is to wait for the lock."""
+        ((own,),) = self.rows("PRAGMA busy_timeout")
+        self.rows(f"PRAGMA busy_timeout = {min(own, ceil(seconds * 1000))}")
 
     def insert(self, arrivals: Sequence[NewRow]) -> set[str]:
         """Insert in the order of the call: the clock is too coarse to order two puts, so seq orders them."""
