@@ -56,7 +56,7 @@ def whole_life(queue):
     """Every verb once."""
     assert queue.put([*work(5), *work(delay=60)], [OnceGuard("a", 60), OnceGuard("b", 60), *[None] * 4]) == [True] * 6
     done, held, again, dead, late = queue.claim(5)
-    assert waited(queue, 0.01)
+    assert waited(queue, 5)
     assert len(queue.complete([done])) == len(queue.touch([held])) == len(queue.release([again])) == 1
     assert len(queue.fail([dead])) == 1
     assert queue.find(held.entry.id).state == "leased"

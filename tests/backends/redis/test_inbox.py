@@ -465,7 +465,7 @@ def test_a_call_that_broke_before_its_ring_rings_when_it_is_repeated(redis_clien
     client = LosesReplies(redis_client)
     queue = RedisBlockingQueue("mail", client)
     assert broken(client, lambda: queue.put_new(*work()))  # this client sends one command after the other
-    assert waited(RedisBlockingQueue("mail", redis_client), 0.01)
+    assert waited(RedisBlockingQueue("mail", redis_client), 5)
     assert len(queue.claim(5)) == 1
 
 
