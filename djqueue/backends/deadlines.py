@@ -17,7 +17,10 @@ _deadline = _Deadline()
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Give each call of this thread to a store so many seconds, meanwhile."""
+    """Around calls of this thread: one that its store does not answer in ``seconds`` raises, and is not repeated.
+
+    What it was to change may be done or not, as after a lost answer.
+    """
     outer = vars(_deadline).copy()
     with ExitStack() as ends:
         _deadline.seconds, _deadline.ends = seconds, ends

@@ -479,13 +479,8 @@ class ConsumerVerbs(FourVerbs):
         """
         return Bell()
 
-    def deadline(self, seconds: float) -> AbstractContextManager[None]:
-        """Around calls of this thread: one that the store does not answer in ``seconds`` raises, and is not repeated.
-
-        What it changed may be done or not, as after a lost answer. It bounds each call of the backends that come with
-        this package, and of their stores.
-        """
-        return within(seconds)
+    deadline = staticmethod(within)
+    """Around calls of this thread, of whatever queue: one that a store does not answer in so many seconds raises."""
 
     def check(self) -> list[CheckMessage]:
         """What is wrong with the server behind this queue, as Django check messages. Connects."""
