@@ -8,11 +8,14 @@ from contextlib import ExitStack, contextmanager
 
 
 class _Deadline(threading.local):
+    """The deadline of the calling thread. Each call of a store reads it, so it is an attribute and no function."""
+
     seconds: float | None = None
+    """How long a call may take; None: no deadline was set."""
     ends: ExitStack
 
 
-_deadline = _Deadline()
+current = _Deadline()
 
 
 @contextmanager
@@ -21,26 +24,21 @@ def within(seconds: float) -> Iterator[None]:
 
     What it was to change may be done or not, as after a lost answer.
     """
-    outer = vars(_deadline).copy()
+    outer = vars(current).copy()
     with ExitStack() as ends:
-        _deadline.seconds, _deadline.ends = seconds, ends
+        current.seconds, current.ends = seconds, ends
         try:
             yield
         finally:
-            vars(_deadline).clear()
-            vars(_deadline).update(outer)
+            vars(current).clear()
+            vars(current).update(outer)
 
 
 def at_end(call: Callable[[], object]) -> None:
     """Have something called when the deadline of this thread is taken away."""
-    _deadline.ends.callback(call)
-
-
-def deadline() -> float | None:
-    """The seconds that a call of this thread has; None: no deadline was set."""
-    return _deadline.seconds
+    current.ends.callback(call)
 
 
 def is_over(elapsed: float) -> bool:
     """Whether a call that took so many seconds has waited its deadline out."""
-    return _deadline.seconds is not None and elapsed >= _deadline.seconds
+    return current.seconds is not None and elapsed >= current.seconds

@@ -19,7 +19,7 @@ from django.db import OperationalError, connections
 
 from djqueue.backends.bells import Bell
 from djqueue.backends.database.sql.postgresql import NOT_LISTENING, bucket_of, listening
-from djqueue.backends.deadlines import deadline
+from djqueue.backends.deadlines import current
 from djqueue.messages.failures import text_of
 from djqueue.utils import log_safely
 
@@ -243,7 +243,7 @@ class Listener:
 
     def ask(self, sql: str) -> None:
         """Run statements, once an answer that was asked for has come."""
-        end = time.monotonic() + min(ANSWERS_IN, deadline() or inf)
+        end = time.monotonic() + min(ANSWERS_IN, current.seconds or inf)
         self._finish(end)
         self._send(sql)
         self._finish(end)

@@ -27,7 +27,7 @@ from djqueue.backends.database.sql.dialect import Dialect, codes, joined
 from djqueue.backends.database.sql.mariadb import MariaDB
 from djqueue.backends.database.sql.postgresql import PostgreSQL
 from djqueue.backends.database.sql.sqlite import SQLite
-from djqueue.backends.deadlines import at_end, deadline, is_over
+from djqueue.backends.deadlines import at_end, current, is_over
 from djqueue.exceptions import NotSupported, StoreError, StoreUnreachable, TablesMissing
 from djqueue.messages.failures import release
 from djqueue.utils import log_safely
@@ -177,7 +177,7 @@ class Database:
         try:
             if connection.health_check_enabled:
                 connection.close_if_health_check_failed()
-            if (seconds := deadline()) is not None:
+            if (seconds := current.seconds) is not None:
                 self._keep_deadline(connection, seconds)
             connection.ensure_connection()
             session = self.sql(connection, self.queue, self.notifies)

@@ -35,7 +35,7 @@ try:
 except ImportError:  # redis-py does without it, and so do we
     hiredis = None  # type: ignore[assignment]
 
-from djqueue.backends.deadlines import deadline
+from djqueue.backends.deadlines import current
 from djqueue.backends.redis.address import FORMS, invalid, several, url_of
 from djqueue.backends.redis.discovery import Cluster, by_sentinel, cluster_of, once
 from djqueue.backends.redis.protocol import type_of, untext
@@ -295,7 +295,7 @@ class RedisLink:
     @property
     def commands(self) -> Commands:
         """Executes commands within the deadline of this thread, and raises as the client does."""
-        return self._commands if (seconds := deadline()) is None else self._within(seconds)[1]
+        return self._within(current.seconds)[1]
 
     def _within(self, seconds: float | None) -> tuple[Any, Commands]:
         """The client with a deadline. One that was given keeps its own time-outs."""
@@ -305,7 +305,7 @@ class RedisLink:
 
     def run(self, script: Script, keys: Sequence[bytes], args: Sequence) -> Any:
         """The script's reply. Raises as :meth:`execute` does."""
-        execute = self.commands.execute
+        execute = (self._commands if current.seconds is None else self.commands).execute
         try:
             try:
                 return execute("EVALSHA", script.sha, len(keys), *keys, *args)
@@ -321,14 +321,14 @@ class RedisLink:
         else whatever the client raises.
         """
         try:
-            return self.commands.execute(*args)
+            return (self._commands if current.seconds is None else self.commands).execute(*args)
         except FAULTS as error:
             raise self.told(error, args[1:2]) from None
 
     def execute_many(self, commands: Sequence[tuple]) -> list[Any]:
         """The replies to commands that are sent together; of one that fails its error. Raises as :meth:`execute`."""
         try:
-            return self.commands.execute_many(commands)
+            return (self._commands if current.seconds is None else self.commands).execute_many(commands)
         except FAULTS as error:
             raise self.told(error) from None
 
@@ -385,7 +385,7 @@ class RedisLink:
 
     def client_at(self, key: bytes) -> Any:
         """The client of the server that has a key. May connect."""
-        client, _ = self._within(deadline())
+        client, _ = self._within(current.seconds)
         if (cluster := cluster_of(client)) is None:
             return client
         return cluster.get_redis_connection(cluster.get_node_from_key(key))

@@ -145,7 +145,7 @@ def test_a_nap_keeps_what_it_received_for_the_next_claim(queue, faulty_client, m
     with closing(queue.bell()) as bell:
         assert bell.wait(5) and bell.wait(5)
         assert len(faulty_client.named("receive_message")) == 1
-        leases = queue.claim(2)
+        leases = queue.claim(2, queue.lease)
     assert (sorted(names(leases)), [counts(lease) for lease in leases]) == (["a", "b"], [(1, 0, 0)] * 2)
     assert faulty_client.named("change_message_visibility_batch") == []
     assert queue.complete(leases) == leases
