@@ -525,7 +525,7 @@ def test_w004_eager_in_deployment():
 
 
 @pytest.mark.parametrize(
-    ("pool", "size"), [(True, 4), ({"max_size": 8}, 8), ({"min_size": 5}, 5), ({"max_size": 10}, None), (None, None)]
+    ("pool", "size"), [(True, 4), ({"max_size": 8}, 8), ({"min_size": 5}, 5), ({"max_size": 9}, None), (None, None)]
 )
 def test_w005_a_small_pool(monkeypatch, pool, size):
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "pool", pool)
@@ -534,7 +534,7 @@ def test_w005_a_small_pool(monkeypatch, pool, size):
     if size is None:
         assert messages == []
     else:
-        only("W005", messages, "DATABASES['default']['OPTIONS']['pool']", f" {size},", "10", hint="-t) plus 6")
+        only("W005", messages, "DATABASES['default']['OPTIONS']['pool']", f" {size},", "9", hint="-t) plus 5")
 
 
 def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
@@ -542,7 +542,7 @@ def test_a_consumer_has_as_many_loops_of_its_own_as_the_check_adds():
     from djqueue.consumer.maintenance import TimeLimits
 
     supervisor = Supervisor(Consumer(["default"]), None)
-    loops = [*supervisor.keepers, *supervisor.fetchers, *supervisor.settlers.loops, *supervisor.duties.loops]
+    loops = [*supervisor.keepers, *supervisor.pumps, *supervisor.duties.loops]
     own = [loop for loop in loops if not isinstance(loop, TimeLimits)]  # which speaks to no database
     assert (len(own), len(supervisor.pool.workers)) == (OWN_LOOPS, Options().threads)
 

@@ -13,8 +13,8 @@ from djqueue import health
 NOW = 1000.0
 
 
-def fetcher(moved, **more):
-    return {"name": "fetcher-default", "moved": moved, "limit": 60.0, "claims": True, **more}
+def pump(moved, **more):
+    return {"name": "pump-default", "moved": moved, "limit": 60.0, "claims": True, **more}
 
 
 def run(began, limit=None, **more):
@@ -34,12 +34,12 @@ GONE = "the process does nothing, or is gone"
 @pytest.mark.parametrize(
     ("given", "problems"),
     [
-        (report(parts=[fetcher(NOW - 60)], runs=[run(NOW - 9999)]), []),
+        (report(parts=[pump(NOW - 60)], runs=[run(NOW - 9999)]), []),
         (report(moved=NOW - 11), [f"the file was written 11 s ago: {GONE}"]),
         (report(moved=NOW + 99), [f"the file was written before the machine was started: {GONE}"]),
         (
-            report(parts=[fetcher(NOW - 61, **WHERE)]),
-            [f"fetcher-default has not moved for 1m 01s (limit 1m 00s):{STILL}"],
+            report(parts=[pump(NOW - 61, **WHERE)]),
+            [f"pump-default has not moved for 1m 01s (limit 1m 00s):{STILL}"],
         ),
         (
             report(runs=[run(NOW - 301, 300.0, **WHERE), run(NOW - 299, 300.0)]),
@@ -49,7 +49,7 @@ GONE = "the process does nothing, or is gone"
             report(runs=[run(NOW - 31, 30.0, count=5)]),
             ["worker-2 has run 5 calls of shop.commands.charge for 31 s (limit 30 s)"],
         ),
-        (report(unanswered=["mail"], parts=[fetcher(NOW - 20, failures=9)]), []),
+        (report(unanswered=["mail"], parts=[pump(NOW - 20, failures=9)]), []),
     ],
     ids=["fine", "silent", "restarted", "a part", "a run", "a batch", "a store is away"],
 )
@@ -60,12 +60,12 @@ def test_alive_is_what_moves_within_its_limits(given, problems):
 @pytest.mark.parametrize(
     ("given", "obstacles"),
     [
-        (report(unanswered=[], parts=[fetcher(NOW - 9)]), []),
+        (report(unanswered=[], parts=[pump(NOW - 9)]), []),
         (report("starting"), ["it is starting"]),
         (report("stopping"), ["it is stopping"]),
         (report(moved=NOW - 11), [f"the file was written 11 s ago: {GONE}"]),
         (report(unanswered=["mail"]), ["the store of queue 'mail' does not answer"]),
-        (report(parts=[fetcher(NOW - 12)]), ["fetcher-default has waited for its store for 12 s"]),
+        (report(parts=[pump(NOW - 12)]), ["pump-default has waited for its store for 12 s"]),
     ],
     ids=["fine", "starting", "stopping", "silent", "a store is away", "a store is silent"],
 )
@@ -133,16 +133,16 @@ def now(monkeypatch):
 def test_it_prints_each_part_with_its_age(write_liveness, capsys, now):
     runs = [run(now - 200, **WHERE), run(now - 3, worker="worker-1")]
     path = write_liveness(
-        report(moved=now - 1, parts=[fetcher(now - 2, failures=3)], running=2, workers=4, idle=2, runs=runs)
+        report(moved=now - 1, parts=[pump(now - 2, failures=3)], running=2, workers=4, idle=2, runs=runs)
     )
     assert alive(path) == 0
     assert capsys.readouterr().out == (
         "alive: web1:7:ab, serving, 2 running, 2 of 4 workers idle\n"
-        "  main                  1 s of 10 s\n"
-        "  fetcher-default       2 s of 1m 00s; fails, 3 in a row\n"
-        "  worker-2           3m 20s in shop.commands.charge (c0885c19)\n"
+        "  main               1 s of 10 s\n"
+        "  pump-default       2 s of 1m 00s; fails, 3 in a row\n"
+        "  worker-2        3m 20s in shop.commands.charge (c0885c19)\n"
         "      shop/commands.py:12 in charge: ask(card)\n"
-        "  worker-1              3 s in shop.commands.charge (c0885c19)\n"
+        "  worker-1           3 s in shop.commands.charge (c0885c19)\n"
     )
 
 

@@ -728,7 +728,7 @@ class TestCancel:
             monkeypatch.setattr(queue.store, verb, cleared_per_test)
         stumble.using(backoff=False, result_ttl=None).enqueue()
         assert exit_code(threads=1, drain=True) == 0
-        assert askers - {"djqueue-controlchannel-default"} == {"djqueue-fetcher-default"}  # it asks for orders
+        assert askers - {"djqueue-housekeeper-default"} == {"djqueue-pump-default"}  # which asks for orders
 
     def test_what_runs_and_is_done_all_the_same_is_done(self, queue):
         handle = echo(1)

@@ -26,9 +26,9 @@ from djqueue.checks import TAG, say
 from djqueue.checks.settings import accepted, made
 from djqueue.throttle import unthrottled
 
-OWN_LOOPS = 6
-"""Threads of a consumer that use a database in addition to its workers: a fetcher per connection, the settler, the
-heartbeat, the reaper, the control channel and the scheduler. Each may want one while every worker holds one."""
+OWN_LOOPS = 5
+"""Threads of a consumer that use a database in addition to its workers: for each server the pump, the housekeeper, the
+reaper and the scheduler, and the announcer, as receivers of signals may. Each may want one while every worker does."""
 
 USUAL_POOL = 4
 """The ``min_size`` of psycopg's pool, which is its ``max_size`` too unless that is given."""

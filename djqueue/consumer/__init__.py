@@ -271,7 +271,7 @@ class Consumer:
         self.reporter.look(health.STOPPING, supervisor.details)
         supervisor.stop_claiming()
         supervisor.tick_for_dead_threads()
-        running = supervisor.in_flight.running()
+        running = supervisor.running
         say(logging.INFO, "Stopping%s", self._what_runs(len(running)), extra={"event": "stopping"})
         self._wait_while(lambda: self._retires and not self._stops and supervisor.busy, inf, supervisor)
         until = time.monotonic() + self.options.grace

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.event_loop import MessageTask, SharedLoop
-from djqueue.consumer.in_flight import Held
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.loop import Member
 from djqueue.consumer.loop_threads import LoopThreads, User
 from djqueue.messages.failures import release
@@ -44,7 +44,7 @@ class Coroutines(Member):
     such a thread at a time; others wait for one when they first need it.
     """
 
-    def __init__(self, limit: int, threads: int, finish: Callable[[Held, Verdict], None]):
+    def __init__(self, limit: int, threads: int, finish: Callable[[Message, Verdict], None]):
         super().__init__("djqueue-coroutines")
         self.limit = limit
         self._shared = SharedLoop()
@@ -54,8 +54,8 @@ class Coroutines(Member):
         for _ in range(limit):
             self.give_place()
         self.threads = LoopThreads(self.loop, threads, self.starvation)
-        self._users: dict[Held, User] = {}
-        self._left: set[Held] = set()
+        self._users: dict[Message, User] = {}
+        self._left: set[Message] = set()
         """Messages that were given up, and whose coroutines still run."""
         self._finish = finish
         self._asked: float | None = None
@@ -118,21 +118,21 @@ class Coroutines(Member):
     def give_place(self) -> None:
         self._places.put(None)
 
-    def start_task(self, held: Held, begun: Begun) -> None:
+    def start_task(self, message: Message, begun: Begun) -> None:
         """Run a message that has a place. From any thread; one that comes after the end was handed back before."""
         with suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(self._start_task, held, begun)
+            self.loop.call_soon_threadsafe(self._start_task, message, begun)
 
-    def _start_task(self, held: Held, begun: Begun) -> None:
+    def _start_task(self, message: Message, begun: Begun) -> None:
         name, jobs = _name(begun.job), [begun.job]
-        about = partial(log_extra, held.queue.alias, held.lease.entry)
-        self._users[held] = user = self.threads.user(name, begun.control, about)
+        about = partial(log_extra, message.queue.alias, message.lease.entry)
+        self._users[message] = user = self.threads.user(name, begun.control, about)
         ends: list[Verdict] = []
-        give_up = partial(self._give_up, held, begun)
+        give_up = partial(self._give_up, message, begun)
         task = self._shared.start(self._run(begun, user, ends), jobs, name, begun.context, give_up)
         if self._pulse is None:
             self._pulse = self.loop.call_later(PULSE, self._beat, context=Context())
-        task.add_done_callback(partial(self._ended, held, begun, jobs, ends))
+        task.add_done_callback(partial(self._ended, message, begun, jobs, ends))
 
     async def _run(self, begun: Begun, user: User, ends: list[Verdict]) -> None:
         try:
@@ -141,55 +141,55 @@ class Coroutines(Member):
             ends.append(broken_off(begun, error))
 
     def _ended(
-        self, held: Held, begun: Begun, jobs: Sequence[Job], ends: Sequence[Verdict], task: asyncio.Task[Any]
+        self, message: Message, begun: Begun, jobs: Sequence[Job], ends: Sequence[Verdict], task: asyncio.Task[Any]
     ) -> None:
         """Finish a message. Not in its task, which may be cancelled before its first step."""
         try:
             verdict = end_begun(begun, _excused(cast(MessageTask, task), ends))
         finally:
             self._shared.forget(jobs)
-            del self._users[held]
-            if held in self._left:
-                self._left.remove(held)
+            del self._users[message]
+            if message in self._left:
+                self._left.remove(message)
             else:
                 self.give_place()
-            self._finish(held, verdict)
+            self._finish(message, verdict)
         if verdict.exception is not None:
             release([verdict.exception])  # now, as its frames may hold much memory
 
-    def _give_up(self, held: Held, begun: Begun, task: MessageTask, why: str) -> None:
+    def _give_up(self, message: Message, begun: Begun, task: MessageTask, why: str) -> None:
         """Finish a message without its task, which does not end."""
         if not task.done() and not begun.control.given_up:
-            self._finish(held, end_begun(begun, _broken_off_by_others(task, why)))
-            self._leave_behind(held)
+            self._finish(message, end_begun(begun, _broken_off_by_others(task, why)))
+            self._leave_behind(message)
 
-    def stack_of(self, held: Held) -> StackSummary:
+    def stack_of(self, message: Message) -> StackSummary:
         """Where the coroutine of a message waits, the innermost frame last. From any thread."""
-        task = self._task_of(held)
+        task = self._task_of(message)
         return StackSummary.extract(_frames_of(None if task is None else asyncio.Task.get_coro(task)))
 
-    def _task_of(self, held: Held) -> MessageTask | None:
-        return next((task for task in self._shared.tasks() if _is_among(held, task.jobs)), None)
+    def _task_of(self, message: Message) -> MessageTask | None:
+        return next((task for task in self._shared.tasks() if _is_among(message, task.jobs)), None)
 
-    def where_is(self, held: Held) -> str:
+    def where_is(self, message: Message) -> str:
         """The traceback of what a message does: in the loop that it blocks, in a thread, or where it waits."""
         if self.is_blocked:
             return self.where()
-        user = self._users.get(held)
-        return (user.where() if user is not None else "") or "".join(traceback.format_list(self.stack_of(held)))
+        user = self._users.get(message)
+        return (user.where() if user is not None else "") or "".join(traceback.format_list(self.stack_of(message)))
 
-    def leave_behind(self, held: Held) -> None:
+    def leave_behind(self, message: Message) -> None:
         """Go on without what a message that was given up does here: its place and its threads are free for others."""
         with suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(self._leave_behind, held)
+            self.loop.call_soon_threadsafe(self._leave_behind, message)
 
-    def _leave_behind(self, held: Held) -> None:
-        task = self._task_of(held)
-        if task is None or held in self._left:
+    def _leave_behind(self, message: Message) -> None:
+        task = self._task_of(message)
+        if task is None or message in self._left:
             return
-        self._left.add(held)
+        self._left.add(message)
         self.give_place()
-        if (user := self._users.get(held)) is not None:
+        if (user := self._users.get(message)) is not None:
             user.leave_behind()
         task.interrupt()
 
@@ -286,13 +286,13 @@ class Coroutines(Member):
         asked = self._asked
         return asked is not None and clock() - asked > BLOCKED
 
-    def blames(self, held: Held) -> bool:
+    def blames(self, message: Message) -> bool:
         """Whether a message blocks the loop, or was on it when it died or had to be given up."""
-        return _is_among(held, self._blamed)
+        return _is_among(message, self._blamed)
 
-    def spares(self, held: Held) -> bool:
+    def spares(self, message: Message) -> bool:
         """Whether a message cannot go on because another one blocks the loop."""
-        return self.is_blocked and bool(self._blamed) and not self.blames(held)
+        return self.is_blocked and bool(self._blamed) and not self.blames(message)
 
     def _answer(self) -> None:
         self._asked = None
@@ -350,8 +350,8 @@ def _interrupted(error: BaseException) -> Verdict:
     return Verdict(Outcome.INTERRUPTED, INTERRUPTED, error, delay=AGAIN)
 
 
-def _is_among(held: Held, jobs: Iterable[Job]) -> bool:
-    return any(job.queue is held.queue and job.entry.id == held.lease.entry.id for job in jobs)
+def _is_among(message: Message, jobs: Iterable[Job]) -> bool:
+    return any(job.queue is message.queue and job.entry.id == message.lease.entry.id for job in jobs)
 
 
 def _give_up_for_thread(future: Future[Any], task: MessageTask, why: str) -> None:

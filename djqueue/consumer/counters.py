@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.in_flight import Held
+from djqueue.consumer.in_flight import Message
 from djqueue.policies.outcomes import Outcome
 from djqueue.registry import registry
 
@@ -158,28 +158,27 @@ class Counters:
         """What was counted since."""
         self._lock = threading.Lock()
 
-    def add(self, settled: Sequence[Held]) -> None:
+    def add(self, settled: Sequence[Message]) -> None:
         """Count messages whose end the store knows. Called for all messages, so those alike are counted at once."""
         groups: dict[Key, EndedTogether] = {}
         queue = command = ended = None
-        for held in settled:
-            verdict = held.verdict
-            if verdict is None or verdict.outcome is RETURNED:  # which counts as nothing
+        for message in settled:
+            if (final := message.final) is None or final.verdict.outcome is RETURNED:  # which counts as nothing
                 continue
-            lease = held.lease
+            verdict, lease = final.verdict, message.lease
             entry = lease.entry
-            if ended is None or entry.command != command or held.queue is not queue:
-                queue, command = held.queue, entry.command
+            if ended is None or entry.command != command or message.queue is not queue:
+                queue, command = message.queue, entry.command
                 ended = groups.setdefault((queue.alias, command), EndedTogether())
-            if verdict.outcome is DONE and not held.lost:
+            if verdict.outcome is DONE and not message.lost:
                 ended.done += 1
             else:
-                ended.others.append(LEASE_LOST if held.lost else OUTCOMES[verdict.outcome])
+                ended.others.append(LEASE_LOST if message.lost else OUTCOMES[verdict.outcome])
             if ran := verdict.seconds:
                 ended.ran.append(ran)
-            if entry.attempts == 1 and (began := held.began) is not None and (claimed := lease.claimed):
+            if entry.attempts == 1 and (began := message.began) is not None and (claimed := lease.claimed):
                 due = entry.run_at if entry.run_at > entry.created else entry.created
-                ended.waited.append(claimed - due + began - held.since)
+                ended.waited.append(claimed - due + began - message.asked)
         with self._lock:
             for (alias, name), group in groups.items():
                 group.count(self._counts_of(alias, name))

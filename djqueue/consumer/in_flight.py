@@ -1,94 +1,98 @@
-"""The leases that this process holds, each from its claim until it is settled."""
+"""A message that this process holds, from its claim until it is settled: which states it has, and who changes them.
+
+==============  ==============  =========  ==========================================================================
+State           may become      by         when
+==============  ==============  =========  ==========================================================================
+waiting         taken           worker     it is next in the inbox
+waiting         back            pump       the consumer stops, its command is paused, or no worker was free in time
+taken           running         worker     :attr:`Message.began` is set
+taken, running  ended           worker     :attr:`Message.end` is set, and the message put into the outbox
+running         given up        pump       the consumer stops, or its time limit is over; what its worker says later
+                                           only frees the place
+ended, back,    settling        pump       :attr:`Message.final` is set; it waits for the store
+given up
+settling        gone            pump       the store answers, or did so to a call whose answer was lost
+settling        in doubt        pump       the call raised: it is sent again
+any             lost            pump       the store answers that the lease is not ours any more
+any             as it was       pump       this process has claimed it again: it goes on under the new lease
+==============  ==============  =========  ==========================================================================
+
+If the pump dies, the main thread takes its place.
+"""
 
 from __future__ import annotations
 
-import logging
-import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock, Thread
-from typing import Any
 
 from djqueue.backends.base import BaseQueue, Lease
+from djqueue.backends.bells import Waker
 from djqueue.policies.outcomes import Verdict
 from djqueue.policies.policy import Policy
-from djqueue.running.attempts import Attempt
-from djqueue.running.instruments import Run
+from djqueue.running.context import Control
 from djqueue.running.reporting import report
-from djqueue.utils import clock, log_safely
+from djqueue.running.settle import Settlement
 
-logger = logging.getLogger(__name__)
-
-LONGEST_WAIT = 30.0  # seconds: a message that waits for a worker goes back much sooner
-_changing = Lock()
-"""Held while a lease is changed: heartbeat, control channel and fetcher may do so at the same moment."""
-os.register_at_fork(after_in_child=_changing._at_fork_reinit)  # type: ignore[attr-defined]
+LONGEST_WAIT = 30.0
+"""Seconds: what no worker has taken by then is not extended. It goes back much sooner, unless something is broken."""
 
 
 @dataclass(slots=True, eq=False)
-class Held:
-    """One lease that this process holds. Moments are of :func:`djqueue.utils.clock`."""
+class Message:
+    """A message in flight. Moments are of :func:`djqueue.utils.clock`."""
 
+    # ---- the pump alone assigns these
+
+    mail: Mailbox
     queue: BaseQueue
     lease: Lease
-    since: float
+    """As the store has it by now."""
+    asked: float
     """The moment just before its claim."""
-    lost: bool = False
-    """Whether the store answered that this process does not hold the lease any more."""
-    began: float | None = None
-    """When a worker took it."""
-    worker: Thread | None = None
-    """The worker that took it."""
-    awaits_place: bool = False
-    """Whether its worker is to wait until it may run on the event loop: it has not begun then."""
-    description: str = ""
-    """What the command says of its call, once it runs."""
-    announced: bool = False
-    """Whether the log says that it has started."""
-    first: Held | None = None
-    """The first lease of its unit, which the same worker runs before it; None if it is the first itself."""
-    policy: Policy | None = None
-    """The options of its message, once they are known."""
-    ends: float | None = None
-    """The moment at which it is given up, if it has a time limit."""
-    waited: float = 0.0
-    """For how many seconds it waited, once it ran, for a thread of the event loop."""
-    reported: float = 0.0
-    """When its progress was last taken to the store (monotonic)."""
-    attempts: Sequence[Attempt] | None = None
-    """Of a call through Django's tasks: its attempts, once it runs."""
-    noted: bool = False
-    """Whether the store knows who runs it."""
-    run: Run | None = None
-    """Its run, if instruments follow it."""
-    cancelled: bool = False
-    """Whether its result was cancelled; known if the message ran before, or if its command asked."""
-    verdict: Verdict | None = None
-    """What is to become of it, once that is known."""
-    ended: float | None = None
-    """When its verdict came, if that is not when its run was over."""
-    in_doubt: bool = False
-    """Whether the verdict was sent to the store, and its answer never came."""
-    settled: bool = False
-    """Whether the store answered, while no other process could hold the lease, that it is gone: our verdict arrived."""
+    is_coroutine: bool = False
+    """Whether it is to run on the event loop of the consumer."""
+    first: Message | None = None
+    """The first message of its unit, which the same worker runs before it; None if it is the first itself."""
     touched: float = field(init=False)
-    """When it was last extended, or claimed."""
+    """When its lease was last extended, or claimed."""
     span: float = field(init=False)
     """For how many seconds it was then held."""
+    lost: bool = False
+    """Whether the store answered that this process does not hold the lease any more."""
+    cancelled: bool = False
+    """Whether it was cancelled in an earlier run."""
+    in_doubt: bool = False
+    """Whether its end was sent to the store, and no answer came."""
+    final: Settlement | None = None
+    """What the store is to be sent about it: its end, or that it goes back."""
+
+    # ---- its worker alone assigns these
+
+    worker: threading.Thread | None = None
+    began: float | None = None
+    control: Control | None = None
+    """What its command may ask, from when it is about to begin until it has ended."""
+    policy: Policy | None = None
+    """Its options, once they are known."""
+    end: Settlement | None = None
+    """How its run ended. Once it is set, the message is in the outbox of its pump."""
 
     def __post_init__(self) -> None:
-        self.touched = self.since
+        self.touched = self.asked
         self.span = self.lease.until - self.lease.claimed
 
     @property
-    def suspect(self) -> bool:
-        """Whether a worker has died with it before."""
-        return self.lease.entry.lost > 0
+    def is_running(self) -> bool:
+        """Whether it has begun, and is neither over nor given up."""
+        return self.began is not None and self.final is None and self.end is None
 
     @property
-    def behind(self) -> bool:
-        return self.first is not None
+    def awaits_place(self) -> bool:
+        """Whether its worker waits until it may run on the event loop: it has not begun then."""
+        return self.is_coroutine and self.began is None
 
     @property
     def own_lease(self) -> float | None:
@@ -96,128 +100,128 @@ class Held:
 
         Until that is known the lease of the first of its unit counts: if their worker dies they come back together.
         """
-        if self.policy is None:
-            return None if self.first is None else self.first.own_lease
-        return self.policy.lease
+        if self.policy is not None:
+            return self.policy.lease
+        return None if self.first is None else self.first.own_lease
 
     def is_abandoned(self, now: float) -> bool:
-        """Whether no verdict will come: its worker died, or no worker ever took it."""
-        if self.verdict is not None:
+        """Whether nothing will end it here: its worker died, or no worker ever took it."""
+        if self.final is not None or self.end is not None:
             return False
-        return now - self.since > LONGEST_WAIT if self.worker is None else not self.worker.is_alive()
+        return now - self.asked > LONGEST_WAIT if self.worker is None else not self.worker.is_alive()
 
-    def is_overdue(self, now: float) -> bool:
-        """Whether it began, and its lease ran out before it was completed; what goes back comes again anyway."""
-        goes_back = self.verdict is not None and self.verdict.outcome.effect.verb != "complete"
-        return self.began is not None and not goes_back and self.lapsed(now)
-
-    def go_on(self, again: Held) -> None:
-        """Continue under a new lease of the same entry: its start is neither lost nor counted again."""
-        entry = again.lease.entry
-        counted = replace(entry, attempts=entry.attempts - 1, lost=max(0, entry.lost - 1))
-        with _changing:
-            self.lease = replace(again.lease, entry=counted)
-            self.touched, self.span, self.lost, self.in_doubt = again.touched, again.span, False, False
-
-    def change(self, before: Lease, **changes: Any) -> None:
-        """Change its lease, unless its entry was claimed again since it was held by ``before``. From any thread."""
-        with _changing:
-            if self.lease.token == before.token:
-                self.lease = replace(self.lease, **changes)
-
-    def extend(self, before: Lease, until: float, now: float, span: float) -> None:
-        """Note that its lease was extended ``now``, by ``span`` seconds; as :meth:`change`."""
-        with _changing:
-            if self.lease.token == before.token:
-                self.lease = replace(self.lease, until=until)
-                self.touched, self.span = now, span
-
-    def settle(self, before: Lease) -> None:
-        """Note that our verdict on it has arrived, unless its entry was claimed again since."""
-        with _changing:
-            self.settled = self.settled or self.lease.token == before.token
-
-    def lose(self, before: Lease) -> bool:
-        """Note that its lease is lost, unless its entry was claimed again since; whether it is lost."""
-        with _changing:
-            self.lost = self.lost or self.lease.token == before.token
-            return self.lost
+    def as_sent(self) -> Settlement | None:
+        """Its settlement, by the lease that is held now: its entry may have been claimed again since it ended."""
+        final = self.final
+        if final is None or final.lease.token == self.lease.token:
+            return final
+        return final._replace(lease=replace(final.lease, token=self.lease.token))
 
     def lapsed(self, now: float) -> bool:
-        """Whether another process may hold the entry by now: a message that has not begun must not begin then."""
-        return not self.settled and (self.lost or now - self.touched > self.span)
+        """Whether another process may hold it by now: a message that has not begun must not begin then."""
+        return self.lost or now - self.touched > self.span
 
 
-def units_of(taken: Sequence[Held]) -> list[list[Held]]:
-    """The leases by unit, which one worker runs in order: a run of a lane, or one lease alone."""
-    if not any(held.lease.run for held in taken):
-        return [[held] for held in taken]
-    units: dict[object, list[Held]] = {}
-    for held in taken:
-        unit = units.setdefault(held.lease.run or held, [])
-        held.first = unit[0] if unit else None
-        unit.append(held)
+def units_of(messages: Sequence[Message]) -> list[list[Message]]:
+    """The messages by unit, which one worker runs in order: a run of a lane, or one message alone."""
+    units: dict[object, list[Message]] = {}
+    for message in messages:
+        units.setdefault(message.lease.run or message, []).append(message)
     return list(units.values())
 
 
-def reported(held: Held, verdict: Verdict) -> Verdict:
+def reported(message: Message, verdict: Verdict) -> Verdict:
     """The verdict, once it is in the log."""
-    report(held.queue, held.lease, verdict)
+    report(message.queue, message.lease, verdict)
     return verdict
 
 
-class InFlight:
-    """A set of :class:`Held`; its single operations are safe to call from any thread."""
+class Mailbox:
+    """What other threads hand to the pump of their messages, and what they may know of it."""
 
-    def __init__(self, count: Callable[[Sequence[Held]], None] | None = None) -> None:
-        self._held: set[Held] = set()
-        self._count = count
-        """Called with what was settled, if this process counts."""
-        self.changed = time.monotonic()
-        """When a lease was last settled: what a claim found before may be less than there is now."""
+    def __init__(self) -> None:
+        self._waker = Waker()
+        # ---- other threads add to these, and the pump takes from them
+        self.outbox: deque[tuple[Message, Settlement]] = deque()
+        """What has ended or is given up, and how: of two ends of a message the first one counts."""
+        self.back: deque[tuple[list[Message], str]] = deque()
+        """Units that no worker has taken, and why they go back."""
+        self.beginning: dict[Message, threading.Event] = {}
+        self.is_stopping = self.is_to_look = self.is_to_extend = False
+        # ---- the pump alone changes these
+        self.table: dict[tuple[int, str], Message] = {}
+        """All that is in flight, by the identity of its queue and its id."""
+        self.is_asleep = False
+        self.low_water = 0
+        """How few units may wait for a worker before it claims again."""
+        self.starves_for_room = False
+        """Whether it would claim if a worker were free."""
+        self.awaits_suspect = False
+        """Whether it would claim more if what is in flight were settled, as a suspect runs, or waits for that."""
+        self.is_failing = self.is_uncertain = False
+        """Whether no queue answers its claims; whether it is not known of all queues if they are paused."""
+        self.dry: float | None = None
+        """When the latest claim began, if it found nothing (monotonic); None if it found something."""
+        self.asked_at = 0.0
+        """When it last claimed (monotonic)."""
+        self.settled_at = time.monotonic()
+        """When something was last settled (monotonic): what a claim found before may be less than there is now."""
+        self.has_stopped = threading.Event()
+        """Set once it claims no more, as it was to stop."""
 
-    def __len__(self) -> int:
-        return len(self._held)
+    def fileno(self) -> int:
+        """A descriptor that is readable once it was woken."""
+        return self._waker.fileno()
 
-    def __contains__(self, held: Held) -> bool:
-        return held in self._held
+    def wake(self) -> None:
+        """Have its next turn begin now."""
+        self.is_asleep = False
+        self._waker.wake()
 
-    def __iter__(self) -> Iterator[Held]:
-        return iter(self._held.copy())
+    def hear(self) -> None:
+        """The pump is awake."""
+        self._waker.clear()
+        self.is_asleep = False
 
-    def take(self, queue: BaseQueue, leases: Iterable[Lease], asked: float) -> list[Held]:
-        taken = [Held(queue, lease, asked) for lease in leases]
-        self._held.update(taken)
-        return taken
+    def close(self) -> None:
+        self._waker.close()
 
-    def resume(self, taken: Sequence[Held]) -> set[Held]:
-        """Continue begun messages whose entries were claimed again under the new leases; returns these leases."""
-        now = clock()
-        again: set[Held] = set()
-        begun = {(id(held.queue), held.lease.entry.id): held for held in self if held.is_overdue(now)}
-        for held in taken:
-            start = begun.get((id(held.queue), held.lease.entry.id))
-            if start is not None:
-                start.go_on(held)
-                again.add(held)
-        self._held.difference_update(again)
-        return again
+    def look_now(self) -> None:
+        """Claim now: a lane may have opened, or what was paused."""
+        self.is_to_look = True
+        self.wake()
 
-    def drop(self, settled: Sequence[Held], at: float | None = None) -> None:
-        """Hold these no more: they were settled just now, or at a moment of the monotonic clock."""
-        # First: a thread that sees no lease held must see this too.
-        at = time.monotonic() if at is None else at
-        if at > self.changed:  # another thread may have settled later ones
-            self.changed = at
-        self._held.difference_update(settled)
-        if self._count is not None:
-            try:
-                self._count(settled)
-            except Exception as error:  # the store has settled them, and a fetcher may hold what it has just claimed
-                log_safely(
-                    logger, logging.ERROR, "%d messages were settled and not counted", len(settled), exc_info=error
-                )
+    def extend_now(self) -> None:
+        """A lease is to be shorter than it was claimed for."""
+        self.is_to_extend = True
+        self.wake()
 
-    def running(self) -> list[Held]:
-        """The leases that workers have, after waiting ones were handed back; one may be about to begin."""
-        return [held for held in self if held.verdict is None]
+    def begin(self, message: Message, patience: float) -> bool:
+        """Note in the store that a message begins; whether it is still ours. Waits ``patience`` seconds at most."""
+        self.beginning[message] = answered = threading.Event()
+        self.wake()
+        if not answered.wait(patience):
+            self.beginning.pop(message, None)
+        return message.lease.begun
+
+    def give_up(self, message: Message, settlement: Settlement) -> None:
+        """Settle a message so, unless it has ended: its worker is not waited for, or died."""
+        self.outbox.append((message, settlement))
+        self.wake()
+
+    def take_back(self, unit: list[Message], why: str) -> None:
+        """Put a unit back that no worker has taken."""
+        self.back.append((unit, why))
+        self.wake()
+
+    def stop(self) -> None:
+        """Claim no more. What is held is extended and settled."""
+        self.is_stopping = True
+        self.wake()
+
+    def holds(self, message: Message) -> bool:
+        return self.table.get((id(message.queue), message.lease.entry.id)) is message
+
+    def has_nothing_since(self, moment: float) -> bool:
+        """Whether a claim that began since then (monotonic) found nothing, and all queues are known to be asked."""
+        return not self.is_uncertain and (dry := self.dry) is not None and dry >= moment

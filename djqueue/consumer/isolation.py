@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from djqueue.backends.base import BaseQueue
-from djqueue.consumer.in_flight import Held, reported
+from djqueue.consumer.in_flight import Message, reported
 from djqueue.exceptions import InvalidMessage
 from djqueue.messages.failures import kind_of, text_of
 from djqueue.policies.outcomes import Verdict, not_now
@@ -95,34 +95,34 @@ def environment_now() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def run_isolated(environment: Mapping[str, str], held: Held, control: Control) -> Verdict | None:
+def run_isolated(environment: Mapping[str, str], message: Message, control: Control) -> Verdict | None:
     """Run it in a separate process if it must be run so, and another process can reach its queue; else None."""
-    if not is_reachable(held.queue):
+    if not is_reachable(message.queue):
         return None
     try:
-        policy = declared(held.queue, held.lease)
+        policy = declared(message.queue, message.lease)
     except Exception:
         return None
-    if not policy.suspects(held.lease.entry) or policy.reject(held.lease, control.patience):
+    if not policy.suspects(message.lease.entry) or policy.reject(message.lease, control.patience):
         return None
     try:
-        with Child(environment, held, control, policy) as child:
+        with Child(environment, message, control, policy) as child:
             return child.verdict()
     except SlotLost:
-        return reported(held, LATE)
+        return reported(message, LATE)
     except Exception as error:  # no process can be had, or the store does not answer
-        return _not_begun(held, f"could not be run: {kind_of(error)}: {text_of(error)}")
+        return _not_begun(message, f"could not be run: {kind_of(error)}: {text_of(error)}")
 
 
-def _not_begun(held: Held, reason: str) -> Verdict:
-    return reported(held, not_now(held.lease, reason))
+def _not_begun(message: Message, reason: str) -> Verdict:
+    return reported(message, not_now(message.lease, reason))
 
 
 class Child:
     """The process, from its start to its end. It dies when this one does, and ends when its message is given up."""
 
-    def __init__(self, environment: Mapping[str, str], held: Held, control: Control, policy: Policy):
-        self._held, self._control, self._policy = held, control, policy
+    def __init__(self, environment: Mapping[str, str], message: Message, control: Control, policy: Policy):
+        self._message, self._control, self._policy = message, control, policy
         self._stop_sent = False
         self._still, self._checked = 0, clock()
         """For about how many seconds it has been stopped, and when that was checked (our clock)."""
@@ -168,17 +168,17 @@ class Child:
 
     def verdict(self) -> Verdict:
         """The verdict on the message: the answer of the process, or what its death means."""
-        held, is_ready = self._held, False
+        message, is_ready = self._message, False
         try:
-            lease = replace(held.lease, token=None)
+            lease = replace(message.lease, token=None)
             thread, level = threading.current_thread().name, logging.getLogger("djqueue").getEffectiveLevel()
-            asked = ChildInput(held.queue.alias, lease, self._control.patience, thread, level, self._control.owner)
+            asked = ChildInput(message.queue.alias, lease, self._control.patience, thread, level, self._control.owner)
             self._send(pickle.dumps(asked))
             self._next()
             is_ready = True
             answer = self._next()
             if answer == BEGINS:
-                note_attempts(held.queue, held.lease.entry, self._policy, self._control)
+                note_attempts(message.queue, message.lease.entry, self._policy, self._control)
                 self._control.begin(self._policy)
                 if self._control.throttled:
                     self._keep_slot()
@@ -195,16 +195,16 @@ class Child:
             return verdict
 
     def _verdict_on_death(self, how: str, is_ready: bool) -> Verdict:
-        held = self._held
-        if held.verdict is not None:
-            return Verdict(held.verdict.outcome, held.verdict.reason)  # the first verdict counts
+        message = self._message
+        if message.final is not None:
+            return Verdict(message.final.verdict.outcome, message.final.verdict.reason)  # the first verdict counts
         if not is_ready:
-            return _not_begun(held, f"its process could not begin: {how}")
-        verdict = self._policy.judge_loss(held.lease.entry, how)
-        return reported(held, verdict._replace(keep=self._policy.keeps_result, attempts=held.attempts))
+            return _not_begun(message, f"its process could not begin: {how}")
+        verdict = self._policy.judge_loss(message.lease.entry, how)
+        return reported(message, verdict._replace(keep=self._policy.keeps_result, attempts=self._control.attempts))
 
     def _log_lost(self, began: float, how: str, verdict: Verdict) -> None:
-        queue, entry = self._held.queue, self._held.lease.entry
+        queue, entry = self._message.queue, self._message.lease.entry
         with suppress(InvalidMessage):  # it was valid when it began: the settings may have changed
             envelope = open_entry(queue, entry)
             instruments.lost(Lost(queue.alias, entry, envelope, self._control.owner, began, how, verdict))

@@ -26,7 +26,7 @@ from djqueue.backends.base import BaseQueue
 from djqueue.consumer.database_connections import drop
 from djqueue.exceptions import StoreError
 from djqueue.messages.failures import chained, text_of
-from djqueue.utils import end_child, forks, log_safely, seconds, set_whole
+from djqueue.utils import clock, end_child, forks, log_safely, seconds, set_whole
 
 logger = logging.getLogger(__name__)
 
@@ -230,12 +230,26 @@ def recycle_connections() -> None:
                 drop(connection)
 
 
+SLOW = 1.0
+"""Seconds: a store that fails a call so late is unreachable."""
+
+
+class Slow(Exception):
+    """A call of the store has failed late: leases may be about to run out."""
+
+
+def slow_since(moment: float) -> bool:
+    """Whether a call that fails now, and began at a moment of our clock, has failed late."""
+    return clock() - moment > SLOW
+
+
 class FailureBackoff:
     """Counts and logs the failures of one thing in a row, and decides when it is tried again."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, log: Callable[..., None] = log_safely):
+        self.name, self._log = name, log
         self.count = 0
+        self.starvation = Starvation()
         self._until = 0.0
 
     @property
@@ -243,20 +257,25 @@ class FailureBackoff:
         return max(0.0, self._until - time.monotonic())
 
     def add(self, error: BaseException, longest_pause: float = LONGEST_PAUSE) -> float:
-        """Log the first failure in full, each later one in a line; the seconds to wait, longer every time."""
+        """Log the first failure in full, each later one in a line; the seconds to wait, longer every time.
+
+        Not longer if the process is at its limits: that is over soon, or another process is needed.
+        """
         recycle_connections()
         self.count += 1
+        longest_pause = min(FIRST_PAUSE, longest_pause) if self.starvation.add(error) else longest_pause
         pause = min(longest_pause, pause_after(self.count))
         self._until = time.monotonic() + pause
         text = "%s failed (%d in a row): %s; trying again in %.1f s"
         level, shown = how_to_log(error, self.count)
-        log_safely(logger, level, text, self.name, self.count, text_of(error).rstrip("."), pause, exc_info=shown)
+        self._log(logger, level, text, self.name, self.count, text_of(error).rstrip("."), pause, exc_info=shown)
         return pause
 
     def end(self) -> None:
         if self.count:
-            log_safely(logger, logging.INFO, "%s goes on", self.name)
+            self._log(logger, logging.INFO, "%s goes on", self.name)
             self.count, self._until = 0, 0.0
+            self.starvation.end()
 
 
 class Loop(Member):
@@ -279,7 +298,7 @@ class Loop(Member):
 
     @property
     def starves(self) -> bool:
-        return super().starves or self._broken_off * FIRST_PAUSE >= PATIENCE
+        return self._failure_backoff.starvation.lasts or self._broken_off * FIRST_PAUSE >= PATIENCE
 
     @property
     def failures(self) -> int:
@@ -326,17 +345,12 @@ class Loop(Member):
         """Called once no tick will begin any more."""
 
     def guarded_tick(self) -> float:
-        """A tick; if it raises, the seconds to wait before the next try, longer every time.
-
-        Not longer if the process is at its limits: that is over soon, or another process is needed.
-        """
+        """A tick; if it raises, the seconds to wait before the next try, longer every time."""
         try:
             pause = self.tick()
         except BaseException as error:  # nothing may end the thread
-            longest = min(FIRST_PAUSE, self.longest_pause) if self.starvation.add(error) else self.longest_pause
-            return self._failure_backoff.add(error, longest)
+            return self._failure_backoff.add(error, self.longest_pause)
         self._failure_backoff.end()
-        self.starvation.end()
         return pause
 
 

@@ -1,4 +1,4 @@
-"""Extends leases, makes expired ones claimable again, and enforces time limits and the bounds of failed queues."""
+"""Makes expired leases claimable again, and enforces time limits and the bounds of failed queues."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from operator import attrgetter
-from threading import Thread
 
 from djqueue import conf, signals
 from djqueue.backends.base import BaseQueue
-from djqueue.backends.entries import log_extra
 from djqueue.backends.history import bounds_of
 from djqueue.consumer.coroutines import Coroutines
-from djqueue.consumer.in_flight import Held, InFlight
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.locks import LockFile, lock_files
 from djqueue.consumer.loop import LONGEST_PAUSE, Loop, alike, alone, run_all
 from djqueue.consumer.rates import Sampler
 from djqueue.running.reporting import log_started
-from djqueue.running.settle import proof_of
-from djqueue.utils import clock, log_safely, plain, seconds, whole
+from djqueue.utils import clock, log_safely, seconds, whole
 
 logger = logging.getLogger(__name__)
 
@@ -36,58 +33,6 @@ SWEEP_EVERY = 15.0  # seconds, also before the first sweep: it is not urgent, an
 SWEEP_BATCH = 2500
 LOOK = 0.5  # seconds between two looks for time limits that are over
 LASTS = 1.0  # seconds after which the log says that a message has started
-
-
-class Heartbeat(Loop):
-    """Extends every lease after a quarter of its time, in one round trip per queue and length.
-
-    A lease whose worker died, or that was lost on its way to a worker, is not extended: nothing here will settle it.
-    A lease that shall be shorter than it was claimed for is shortened at once. The queues are of one store: a store
-    that does not answer delays no other.
-    """
-
-    def __init__(self, queues: Sequence[BaseQueue], in_flight: InFlight, lease_of: Callable[[BaseQueue], float]):
-        super().__init__(f"djqueue-heartbeat-{queues[0].alias}")
-        self._ours = {id(queue) for queue in queues}
-        self._in_flight = in_flight
-        self._lease_of = lease_of
-        self._beat = min(map(lease_of, queues)) / 4
-        self.longest_pause = self._beat
-
-    def tick(self) -> float:
-        now, beat = clock(), self._beat
-        stale: dict[tuple[int, float], list[Held]] = {}
-        for held in self._in_flight:
-            if id(held.queue) not in self._ours:
-                continue
-            lease = held.own_lease or self._lease_of(held.queue)
-            beat = min(beat, lease / 4)
-            is_due = lease < held.span or now - held.touched >= min(self._beat, lease / 4)
-            if is_due and not (held.lost or held.settled or held.is_abandoned(now)):
-                stale.setdefault((id(held.queue), lease), []).append(held)
-        return min(beat / 2, run_all(stale.items(), lambda group: self._touch(*group, now)))
-
-    def _touch(self, kind: tuple[int, float], stale: list[Held], now: float) -> None:
-        queue, (_, lease) = stale[0].queue, kind
-        asked = [held.lease for held in stale]
-        if logger.isEnabledFor(logging.DEBUG):
-            about = {"event": "extended", "queue": queue.alias, "count": len(asked)}
-            log_safely(
-                logger, logging.DEBUG, "%s: extends %d leases to %g s", queue.alias, len(asked), lease, extra=about
-            )
-        until = {proof_of(one): one.until for one in queue.touch(asked, lease)}
-        for held, before in zip(stale, asked, strict=True):
-            if held.lease.token != before.token:  # its entry was claimed again meanwhile
-                continue
-            if proof_of(before) in until:
-                held.extend(before, until[proof_of(before)], now, lease)  # a repeated verb is judged by that
-            elif held.verdict is not None and not held.lapsed(clock()):
-                held.settle(before)  # by our own verdict: no other process could have settled it
-            elif held.lose(before):
-                if held.verdict is None:  # otherwise it is being settled, or just was
-                    text, entry = "The lease of message %s is lost", held.lease.entry
-                    extra = log_extra(queue.alias, entry, event="lease_lost", worker=_name_of(held.worker))
-                    log_safely(logger, logging.WARNING, text, plain(entry.id), extra=extra)
 
 
 class Reaper(Loop):
@@ -248,34 +193,42 @@ class Reaper(Loop):
 class TimeLimits(Loop):
     """Ends overdue runs. No exception can be thrown into a function: its message is settled, its thread left behind."""
 
-    def __init__(self, in_flight: InFlight, give_up: Callable[[Held], None], coroutines: Coroutines | None = None):
+    def __init__(
+        self,
+        messages: Callable[[], Sequence[Message]],
+        give_up: Callable[[Message], None],
+        coroutines: Coroutines | None = None,
+    ):
         super().__init__("djqueue-timelimits")
         self._coroutines = coroutines
-        self._in_flight = in_flight
+        self._messages = messages
+        """Returns what is in flight."""
         self._give_up = give_up
+        self._announced: set[Message] = set()
+        """Those of which the log says that they have started."""
 
     def tick(self) -> float:
         if self._coroutines is not None:
             self._coroutines.look()
-        now, running = clock(), self._in_flight.running()
-        late = [held for held in running if held.ends is not None and held.ends <= now]
-        run_all(late, self._give_up)
-        _log_what_lasts(running, now)
+        now, running = clock(), [message for message in self._messages() if message.is_running]
+        run_all([one for one in running if _is_overdue(one, now)], self._give_up)
+        self._announced.intersection_update(running)
+        self._log_what_lasts(running, now)
         return LOOK
 
+    def _log_what_lasts(self, running: Sequence[Message], now: float) -> None:
+        """Log that what has run for a second has started: of what is over before, its end says enough."""
+        lasting = [one for one in running if one not in self._announced and now - (one.began or now) > LASTS]
+        for together in alike(lasting, attrgetter("worker", "began")):
+            first, entries = together[0], [message.lease.entry for message in together]
+            about = {"worker": "" if first.worker is None else first.worker.name}
+            control = first.control
+            if control is not None and control.description and len(together) == 1:
+                about["description"] = control.description
+            self._announced.update(together)
+            log_started(logging.INFO, first.queue.alias, entries, now - (first.began or now), **about)
 
-def _log_what_lasts(running: Sequence[Held], now: float) -> None:
-    """Log that what has run for a second has started: of what is over before, its end says enough."""
-    lasting = [held for held in running if held.began is not None and not held.announced and now - held.began > LASTS]
-    for together in alike(lasting, attrgetter("worker", "began")):
-        first, entries = together[0], [held.lease.entry for held in together]
-        about = {"worker": _name_of(first.worker)}
-        if first.description and len(together) == 1:
-            about["description"] = first.description
-        for held in together:
-            held.announced = True
-        log_started(logging.INFO, first.queue.alias, entries, now - (first.began or now), **about)
 
-
-def _name_of(worker: Thread | None) -> str:
-    return "" if worker is None else worker.name
+def _is_overdue(message: Message, now: float) -> bool:
+    control = message.control
+    return control is not None and control.ends is not None and control.ends <= now

@@ -14,10 +14,10 @@ from typing import Any
 
 from djqueue import health
 from djqueue.consumer.coroutines import Coroutines
-from djqueue.consumer.fetcher import Fetcher
-from djqueue.consumer.in_flight import Held, InFlight
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.loop import HANGS, Loop, Member, alike
 from djqueue.consumer.pool import Worker
+from djqueue.consumer.pump import Pump
 from djqueue.messages.failures import MACHINERY
 from djqueue.utils import clock, plain
 
@@ -37,15 +37,17 @@ class ThreadObserver:
         self._between: dict[Worker, tuple[int, float]] = {}
         """Workers that neither run a message nor wait for one: how many units they had finished, and since when."""
 
-    def look(self, members: Iterable[Member], in_flight: InFlight, left_behind: Iterable[Member]) -> health.Report:
+    def look(
+        self, members: Iterable[Member], messages: Iterable[Message], left_behind: Iterable[Member]
+    ) -> health.Report:
         """What each thread does, and what runs since when."""
         now, live = time.monotonic(), [member for member in members if member.is_alive()]
-        running = [held for held in in_flight if held.began is not None and held.verdict is None]
+        running = [message for message in messages if message.is_running]
         runs = sorted(alike(running, attrgetter("worker", "began")), key=lambda some: some[0].began or 0.0)
         parts = [_part(one, *one.moved, now) for one in live if _moves(one)]
         workers = [one for one in live if isinstance(one, Worker)]
         idle = _idle(workers)
-        busy = idle.union(held.worker for held in running)
+        busy = idle.union(message.worker for message in running)
         self._between = {worker: self._since(worker, now) for worker in workers if worker not in busy}
         parts += [_part(worker, since, HANGS, now) for worker, (_, since) in self._between.items()]
         return {
@@ -66,30 +68,30 @@ class ThreadObserver:
 
 def _moves(member: Member) -> bool:
     """Whether it notes by itself that it moves."""
-    return isinstance(member, Coroutines) or (isinstance(member, Loop) and not member.stopped)
+    return isinstance(member, Coroutines | Pump) or (isinstance(member, Loop) and not member.stopped)
 
 
 def _unanswered(member: Member) -> list[str]:
-    return member.unanswered if isinstance(member, Fetcher) else []
+    return member.unanswered if isinstance(member, Pump) else []
 
 
 def _idle(workers: Sequence[Worker]) -> set[Any]:
     """Those that wait for a message, or for a place on the event loop."""
-    return {worker for worker in workers if worker.waits or any(held.awaits_place for held in worker.unit.copy())}
+    return {one for one in workers if one.waits or any(message.awaits_place for message in one.unit.copy())}
 
 
 def _part(member: Member, moved: float, limit: float, now: float) -> health.Report:
     part: health.Report = {"name": _short(member), "moved": moved, "limit": limit}
-    if isinstance(member, Fetcher):
+    if isinstance(member, Pump):
         part["claims"] = True
-    if isinstance(member, Loop) and member.failures:
+    if isinstance(member, Loop | Pump) and member.failures:
         part["failures"] = member.failures
     if now - moved > limit - HANGS + LONG:
         part["where"] = _lines(member.stack())
     return part
 
 
-def _run(some: Sequence[Held], now: float, place: int, stuck_after: float | None) -> health.Report:
+def _run(some: Sequence[Message], now: float, place: int, stuck_after: float | None) -> health.Report:
     """What a worker runs: one message, or several of a batch."""
     first = some[0]
     lasted = max(0.0, clock() - (first.began or 0.0))
@@ -108,11 +110,11 @@ def _short(thread: threading.Thread) -> str:
 # ---- Where it is
 
 
-def _where_runs(held: Held) -> list[str]:
+def _where_runs(message: Message) -> list[str]:
     """Where a run is: in the stack of its thread, or of its coroutine."""
-    if isinstance(held.worker, Coroutines):
-        return _of_the_command(held.worker.stack_of(held))
-    return _of_the_command(held.worker.stack()) if isinstance(held.worker, Member) else []
+    if isinstance(message.worker, Coroutines):
+        return _of_the_command(message.worker.stack_of(message))
+    return _of_the_command(message.worker.stack()) if isinstance(message.worker, Member) else []
 
 
 def _of_the_command(frames: list[FrameSummary]) -> list[str]:

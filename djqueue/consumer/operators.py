@@ -13,7 +13,7 @@ from typing import Protocol
 from djqueue import conf
 from djqueue.backends.base import BaseQueue
 from djqueue.consumer.counters import Counters
-from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.loop import Options
 from djqueue.consumer.memory import memory_of
 from djqueue.consumer.rates import RateRecorder
@@ -69,7 +69,7 @@ class OperatorChannel:
         self,
         shared: Shared,
         consumer: OperatedConsumer,
-        in_flight: InFlight,
+        messages: Callable[[], Iterable[Message]],
         state: ConsumerState,
         changed: Callable[[], object],
     ):
@@ -78,7 +78,8 @@ class OperatorChannel:
         self.is_known = False
         """Whether the pauses were read once."""
         self._consumer = consumer
-        self._in_flight = in_flight
+        self._messages = messages
+        """Returns what is in flight."""
         self._state = state
         self._rates = RateRecorder(self.store, self.queues, consumer.counters)
         self._changed = changed
@@ -189,9 +190,9 @@ class OperatorChannel:
         options = self._consumer.options
         running = sorted(
             (
-                consumers.Running(held.lease.entry.id, held.lease.entry.command, held.began + self._ahead)
-                for held in self._in_flight
-                if held.began is not None and held.verdict is None
+                consumers.Running(one.lease.entry.id, one.lease.entry.command, one.began + self._ahead)
+                for one in self._messages()
+                if one.is_running and one.began is not None
             ),
             key=attrgetter("since"),
         )
@@ -237,12 +238,12 @@ class OperatorChannels:
         self,
         queues: Iterable[BaseQueue],
         consumer: OperatedConsumer,
-        in_flight: InFlight,
+        messages: Callable[[], Iterable[Message]],
         changed: Callable[[], object],
     ) -> None:
         """Make a channel for each store of shared facts."""
         for shared in shared_stores(queues):
-            channel = OperatorChannel(shared, consumer, in_flight, self.state, changed)
+            channel = OperatorChannel(shared, consumer, messages, self.state, changed)
             self.channels.append(channel)
             self._of.update(dict.fromkeys(map(id, shared.queues), channel))
 
@@ -294,7 +295,8 @@ class OperatorChannels:
 class SilenceLog:
     """Logs that nothing is claimed from queues, as their stores do not say what is paused: with growing pauses."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Callable[..., None] = log_safely) -> None:
+        self._log = log
         self._began = clock()
         self._pause = FIRST_ANSWER
 
@@ -305,4 +307,4 @@ class SilenceLog:
         text = "Nothing is claimed from %s: its store of facts has not answered for %.0f s, so it may be paused"
         for queue in unknown:
             self._pause = waited + min(waited, LONGEST_SILENCE)
-            log_safely(logger, logging.WARNING, text, queue.alias, waited, extra={"queue": queue.alias})
+            self._log(logger, logging.WARNING, text, queue.alias, waited, extra={"queue": queue.alias})

@@ -17,7 +17,7 @@ from django.db import connections
 from djqueue.backends.entries import log_extra
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.database_connections import check_connections
-from djqueue.consumer.in_flight import Held, reported
+from djqueue.consumer.in_flight import Message, reported
 from djqueue.consumer.loop import Member, is_for_want
 from djqueue.consumer.thread_loop import ThreadLoop, leave_running_loop
 from djqueue.messages.failures import kind_of, release
@@ -30,7 +30,6 @@ from djqueue.running.executor import (
     batch_of,
     begin,
     execute_batch,
-    is_coroutine,
     why_not,
 )
 from djqueue.running.handlers import HandlerSlot
@@ -66,7 +65,7 @@ class Affinity:
             del self._assigned[worker.assigned]
         worker.assigned = None
 
-    def inbox_of(self, unit: list[Held], inbox: SimpleQueue) -> SimpleQueue:
+    def inbox_of(self, unit: list[Message], inbox: SimpleQueue) -> SimpleQueue:
         """The inbox for a unit: the mail of the idle worker that keeps a handler for it, or else the common inbox."""
         if not self._assigned:
             return inbox
@@ -84,7 +83,7 @@ class Affinity:
         elif worker.mail.empty():
             self.waiting[worker] = None
 
-    def stop_waiting(self, worker: Worker) -> list[Held]:
+    def stop_waiting(self, worker: Worker) -> list[Message]:
         """End the worker's waiting; the unit that came for it at the last moment, if any."""
         self.unassign(worker)
         try:
@@ -113,12 +112,12 @@ class Worker(Member):
     def __init__(self, pool: Pool, number: int):
         super().__init__(f"djqueue-worker-{number}")
         self.number = number
-        self.unit: list[Held] = []
+        self.unit: list[Message] = []
         """The leases that it has: the one that it runs, and those after it."""
         self._loop, self._handler_loop = ThreadLoop(), ThreadLoop(is_kept=True)
         self.slot = HandlerSlot(self._await, self._handler_loop.close)
         """The handler that it keeps, if any."""
-        self.mail: SimpleQueue[list[Held]] = SimpleQueue()
+        self.mail: SimpleQueue[list[Message]] = SimpleQueue()
         """The units for the shard of that handler; an empty unit if other units need the worker more."""
         self.assigned: Hashable = None
         """The shard for which it has mail."""
@@ -160,63 +159,69 @@ class Worker(Member):
             self.slot.release()
             check_connections()
 
-    def _serve(self, unit: list[Held]) -> bool:
+    def _serve(self, unit: list[Message]) -> bool:
         """Run a unit, finishing each message as it ends; False if this thread was left behind meanwhile."""
         self.unit, rest = unit.copy(), unit
-        for held in unit:
-            held.worker = self
+        for message in unit:
+            message.worker = self
         if self._pool.coroutines is not None and unit[0].awaits_place:
             return self._start(self._pool.coroutines, unit[0])
         while rest:
             batch, rest = (rest, []) if len(rest) == 1 else _next_batch(rest)
             now = clock()
-            for held in batch:
-                held.began = now
+            for message in batch:
+                message.began = now
             verdicts = self._execute(batch, now)
             if rest and (untried := self._why_not(batch, verdicts, rest)) is not None:
-                verdicts += [reported(held, untried) for held in rest]
+                verdicts += [reported(message, untried) for message in rest]
                 batch, rest = batch + rest, []
-            for place, held in enumerate(batch):
-                if not self._pool.finish_of(self, held, verdicts[place]):
+            for place, message in enumerate(batch):
+                if not self._pool.finish_of(self, message, verdicts[place]):
                     return False
         return True
 
-    def _recover(self, unit: Sequence[Held]) -> None:
+    def _recover(self, unit: Sequence[Message]) -> None:
         """After a failure free the frames of its exception, and begin nothing while this process is at its limits."""
-        for held in unit:
-            if held.verdict is not None and held.verdict.outcome is not Outcome.DONE:
+        for message in unit:
+            if message.end is not None and message.end.verdict.outcome is not Outcome.DONE:
                 break
         else:
             return
-        failures = _failures([held.verdict for held in unit if held.verdict is not None])
+        failures = _failures([message.end.verdict for message in unit if message.end is not None])
         release(failures)  # the frames that have ended since
         if any(map(is_for_want, failures)):
             gc.collect()
         while self.starvation.look():
             time.sleep(LOOK)
 
-    def _why_not(self, batch: Sequence[Held], verdicts: Sequence[Verdict], rest: Sequence[Held]) -> Verdict | None:
+    def _why_not(
+        self, batch: Sequence[Message], verdicts: Sequence[Verdict], rest: Sequence[Message]
+    ) -> Verdict | None:
         """Why the rest of the unit must not begin; None if it may."""
         if reason := self._pool.recall():
             return Verdict(Outcome.RETURNED, reason)
         if _failures(verdicts) and self.starvation.look():
             return Verdict(Outcome.RETURNED, "this process is at its limits")
-        if any(held.lost for held in batch):
+        if any(message.lost for message in batch):
             return BEHIND
-        return why_not([held.lease for held in batch], verdicts, rest[0].lease)
+        return why_not([message.lease for message in batch], verdicts, rest[0].lease)
 
-    def _execute(self, batch: Sequence[Held], now: float) -> list[Verdict]:
+    def _execute(self, batch: Sequence[Message], now: float) -> list[Verdict]:
         """A verdict for each message of a batch, which is run but for leases that may have run out."""
-        for held in batch:
-            if held.lapsed(now):
-                return self._execute_before(held, batch, now)
+        for message in batch:
+            if message.lapsed(now):
+                return self._execute_before(message, batch, now)
         if now - self._checked > CHECKED:
             check_connections()
-        first, controls = batch[0], [self._pool.control(held) for held in batch]
+        first, controls = batch[0], [self._pool.control(message) for message in batch]
         try:
-            if first.suspect and len(batch) == 1 and (verdict := self._isolated(first, controls[0])) is not None:
+            if (
+                first.lease.entry.lost
+                and len(batch) == 1
+                and (verdict := self._isolated(first, controls[0])) is not None
+            ):
                 return [verdict]
-            verdicts = execute_batch(first.queue, [held.lease for held in batch], controls, self.slot)
+            verdicts = execute_batch(first.queue, [message.lease for message in batch], controls, self.slot)
         except BaseException as error:  # not of the command: execute_batch() judges those
             return _not_run(batch, error)
         finally:
@@ -233,43 +238,43 @@ class Worker(Member):
                 release([verdict.exception])  # now, as its frames may hold much memory
         return verdicts
 
-    def _isolated(self, suspect: Held, control: Control) -> Verdict | None:
+    def _isolated(self, suspect: Message, control: Control) -> Verdict | None:
         """Run a suspect in a process of its own if it can be had; else None."""
         return None if self._pool.isolate is None else self._pool.isolate(suspect, control)
 
-    def _start(self, coroutines: Coroutines, held: Held) -> bool:
+    def _start(self, coroutines: Coroutines, message: Message) -> bool:
         """Begin a message that runs on the event loop; False if this thread was left behind meanwhile."""
         if reason := coroutines.take_place(self._pool.recall):
-            return self._pool.finish_of(self, held, reported(held, Verdict(Outcome.RETURNED, reason)))
-        held.began, held.awaits_place = clock(), False
-        begun = reported(held, LAPSED) if held.lapsed(held.began) else self._begin(held)
+            return self._pool.finish_of(self, message, reported(message, Verdict(Outcome.RETURNED, reason)))
+        message.began = clock()
+        begun = reported(message, LAPSED) if message.lapsed(message.began) else self._begin(message)
         if not isinstance(begun, Verdict):
-            held.worker = coroutines
-            if self._pool.let_go(self, held):
-                coroutines.start_task(held, begun)
+            message.worker = coroutines
+            if self._pool.let_go(self, message):
+                coroutines.start_task(message, begun)
                 return True
         coroutines.give_place()
-        return isinstance(begun, Verdict) and self._pool.finish_of(self, held, begun)
+        return isinstance(begun, Verdict) and self._pool.finish_of(self, message, begun)
 
-    def _begin(self, held: Held) -> Begun | Verdict:
+    def _begin(self, message: Message) -> Begun | Verdict:
         """Begin a message, or run it in a process of its own if loops have died with it."""
-        control = self._pool.control(held)
+        control = self._pool.control(message)
         try:
-            if held.suspect and (verdict := self._isolated(held, control)) is not None:
+            if message.lease.entry.lost and (verdict := self._isolated(message, control)) is not None:
                 return verdict
-            return begin(held.queue, held.lease, control)
+            return begin(message.queue, message.lease, control)
         except BaseException as error:  # not of the command: begin() judges those
-            return _not_run([held], error)[0]
+            return _not_run([message], error)[0]
         finally:
             if forks.count != self.forks:
                 end_child(None)
             check_connections()
 
-    def _execute_before(self, lapsed: Held, batch: Sequence[Held], now: float) -> list[Verdict]:
+    def _execute_before(self, lapsed: Message, batch: Sequence[Message], now: float) -> list[Verdict]:
         """Run the messages before one whose lease may have run out; behind it nothing must begin."""
         ours, others = batch[: batch.index(lapsed)], batch[batch.index(lapsed) :]
         verdicts = self._execute(ours, now) if ours else []
-        return verdicts + [reported(held, LAPSED) for held in others]
+        return verdicts + [reported(message, LAPSED) for message in others]
 
     def _await(self, coroutine: Coroutine) -> object:
         """Run a coroutine on the event loop of the consumer, or of this thread.
@@ -282,28 +287,28 @@ class Worker(Member):
         return None
 
 
-def _next_batch(rest: list[Held]) -> tuple[list[Held], list[Held]]:
+def _next_batch(rest: list[Message]) -> tuple[list[Message], list[Message]]:
     """What of a unit runs together next, and the rest."""
-    size = batch_of([held.lease for held in rest])
+    size = batch_of([message.lease for message in rest])
     return rest[:size], rest[size:]
 
 
-def _not_run(batch: Sequence[Held], error: BaseException) -> list[Verdict]:
+def _not_run(batch: Sequence[Message], error: BaseException) -> list[Verdict]:
     """The verdicts on messages that could not be run, which is logged: nothing may end the thread."""
     shown: BaseException | None = error  # once
-    for held in batch:
-        entry = held.lease.entry
+    for message in batch:
+        entry = message.lease.entry
         about = plain(entry.command), plain(entry.id)
-        extra = log_extra(held.queue.alias, entry)
+        extra = log_extra(message.queue.alias, entry)
         log_safely(logger, logging.ERROR, "%s (message %s) could not be run", *about, exc_info=shown, extra=extra)
         shown = None
-    return [_again(held, error) for held in batch]
+    return [_again(message, error) for message in batch]
 
 
-def _again(held: Held, error: BaseException) -> Verdict:
+def _again(message: Message, error: BaseException) -> Verdict:
     """A message that could not be run is run again, but not for ever unless this process is at its limits."""
     reason = f"could not be run: {kind_of(error)}"
-    if held.lease.entry.attempts >= MOST_TRIES and not is_for_want(error):
+    if message.lease.entry.attempts >= MOST_TRIES and not is_for_want(error):
         return Verdict(Outcome.FAILED, reason)
     return Verdict(Outcome.INTERRUPTED, reason, delay=1.0)
 
@@ -313,32 +318,29 @@ def _failures(verdicts: Sequence[Verdict]) -> list[BaseException]:
 
 
 class Pool:
-    """Workers that share one inbox of units. A worker calls ``finish(held, verdict)`` for each lease that it ran."""
+    """Workers that share one inbox of units. A worker calls ``finish(message, verdict)`` for each lease that it ran."""
 
     def __init__(
         self,
         threads: int,
-        finish: Callable[[Held, Verdict], None],
-        control: Callable[[Held], Control] = lambda held: Control(held.queue, held.lease),
+        finish: Callable[[Message, Verdict], None],
+        control: Callable[[Message], Control] = lambda message: Control(message.queue, message.lease),
         recall: Callable[[], str] = str,
-        isolate: Callable[[Held, Control], Verdict | None] | None = None,
+        isolate: Callable[[Message, Control], Verdict | None] | None = None,
         coroutines: Coroutines | None = None,
     ):
-        self._inbox: SimpleQueue[list[Held] | None] = SimpleQueue()
+        self.inbox: SimpleQueue[list[Message] | None] = SimpleQueue()
         self.finish = finish
         self.control = control
-        """Makes the control that the command of a held lease can ask."""
+        """Makes the control that the command of a message lease can ask."""
         self.recall = recall
         """Why messages that no worker has begun must go back to the queue; empty if they may begin."""
         self.isolate = isolate
         """Runs messages with which workers died in a process of their own; None if workers run them like all others."""
         self.coroutines = coroutines
         """Runs async commands on one event loop; None if each worker runs its own."""
-        self._low_water = 0
         self._lock = threading.Lock()
         self._handed = 0  # units given to the workers since the start
-        self.room = threading.Event()
-        """Set when so few units wait that it is worth while to claim more."""
         self.workers = [Worker(self, number) for number in range(1, threads + 1)]
         self._affinity = Affinity()
         self._left_behind: list[Worker] = []
@@ -356,7 +358,7 @@ class Pool:
         """Have each worker end after the unit that it runs."""
         self.close()
         for _ in self.workers:
-            self._inbox.put(None)
+            self.inbox.put(None)
 
     @property
     def keeps(self) -> bool:
@@ -365,7 +367,8 @@ class Pool:
 
     @property
     def waiting(self) -> int:
-        return self._inbox.qsize()
+        """How many units no worker has taken."""
+        return self.inbox.qsize()
 
     @property
     def idle(self) -> int:
@@ -400,13 +403,13 @@ class Pool:
         """Whether a new process is needed: as many threads were left behind and still run as the pool has."""
         return self.stuck >= len(self.workers)
 
-    def leave_behind(self, held: Held) -> tuple[Worker, list[Held]] | None:
+    def leave_behind(self, message: Message) -> tuple[Worker, list[Message]] | None:
         """Replace the thread that runs this by a new one; the old thread and all leases that it had.
 
         None if no thread runs it any more.
         """
         with self._lock:
-            worker = next((worker for worker in self.workers if held in worker.unit), None)
+            worker = next((worker for worker in self.workers if message in worker.unit), None)
             if worker is None:
                 return None
             successor = Worker(self, worker.number)
@@ -417,7 +420,7 @@ class Pool:
             self._left_behind = [*self.left_behind, worker]
             return worker, unit
 
-    def take_from_dead(self) -> list[Held]:
+    def take_from_dead(self) -> list[Message]:
         """Take all leases from the workers that died, those in their mail too."""
         with self._lock:
             left = []
@@ -428,57 +431,52 @@ class Pool:
                     worker.unit = []
             return left
 
-    def let_go(self, worker: Worker, held: Held) -> bool:
+    def let_go(self, worker: Worker, message: Message) -> bool:
         """Take a lease from the worker; False if the worker was left behind meanwhile."""
         with self._lock:
-            ours = held in worker.unit
+            ours = message in worker.unit
             if ours:
-                worker.unit.remove(held)
+                worker.unit.remove(message)
                 worker.finished += not worker.unit
             return ours
 
-    def finish_of(self, worker: Worker, held: Held, verdict: Verdict) -> bool:
+    def finish_of(self, worker: Worker, message: Message, verdict: Verdict) -> bool:
         """Finish a lease that the worker ran; False if the worker was left behind meanwhile."""
-        if not self.let_go(worker, held):
+        if not self.let_go(worker, message):
             return False
-        self.finish(held, verdict)
+        self.finish(message, verdict)
         return True
 
-    def submit(self, units: Sequence[list[Held]], low_water: int = 0) -> None:
-        """Give units to the workers; :attr:`room` is set when no more than ``low_water`` are left."""
-        self._low_water = low_water
+    def submit(self, units: Sequence[list[Message]]) -> None:
+        """Give units to the workers."""
         with self._lock:
             # If it is crowded all go to the common inbox, even if a handler is kept.
             crowded = self._undone + len(units) > len(self.workers)
             for unit in units:
-                # Now: a worker that has just taken it has not begun it either.
-                unit[0].awaits_place = self.coroutines is not None and len(unit) == 1 and is_coroutine(unit[0].lease)
-                (self._inbox if crowded else self._affinity.inbox_of(unit, self._inbox)).put(unit)
+                (self.inbox if crowded else self._affinity.inbox_of(unit, self.inbox)).put(unit)
                 self._handed += 1
             self._release_for_others()
 
-    def take_back(self) -> list[list[Held]]:
+    def take_back(self) -> list[list[Message]]:
         """Take back all units that no worker has begun."""
         units, words = [], 0
         with suppress(Empty):
             while True:
-                if (unit := self._inbox.get_nowait()) is None:
+                if (unit := self.inbox.get_nowait()) is None:
                     words += 1
                 else:
                     units.append(unit)
         for _ in range(words):
-            self._inbox.put(None)  # a None stops a worker: these must stay in the inbox
+            self.inbox.put(None)  # a None stops a worker: these must stay in the inbox
         with self._lock:
             self._handed -= len(units)
         return units
 
-    def next(self, worker: Worker | None = None) -> list[Held] | None:
+    def next(self, worker: Worker | None = None) -> list[Message] | None:
         """The next unit for a worker, which waits for it; None: end."""
-        if self._inbox.qsize() <= self._low_water + 1 and not self.room.is_set():
-            self.room.set()
         if worker is None or (worker.slot.shard is None and worker.mail.empty()):  # as nearly all
-            return self._inbox.get()
-        return self._for_its_shard(worker) or _left_in(worker) or self._inbox.get()
+            return self.inbox.get()
+        return self._for_its_shard(worker) or _left_in(worker) or self.inbox.get()
 
     # ---- workers that keep a handler
 
@@ -488,7 +486,7 @@ class Pool:
             if worker in self.workers:
                 self._affinity.assign(worker)
 
-    def _for_its_shard(self, worker: Worker) -> list[Held]:
+    def _for_its_shard(self, worker: Worker) -> list[Message]:
         """The unit that comes while the worker waits; empty if it must stop its handler and run other units."""
         if worker.slot.shard is None:
             return []
@@ -510,7 +508,7 @@ class Pool:
             self._affinity.give_up(self._undone + len(self._affinity.waiting) - len(self.workers))
 
 
-def _mail_of(worker: Worker) -> list[Held]:
+def _mail_of(worker: Worker) -> list[Message]:
     """All leases in the mail of a worker, which no other worker would take."""
     mail = []
     while not worker.mail.empty():
@@ -518,7 +516,7 @@ def _mail_of(worker: Worker) -> list[Held]:
     return mail
 
 
-def _left_in(worker: Worker) -> list[Held]:
+def _left_in(worker: Worker) -> list[Message]:
     """The unit that was put into its mail just before it gave up its handler."""
     while not worker.mail.empty():
         if unit := worker.mail.get():

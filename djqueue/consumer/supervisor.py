@@ -5,32 +5,36 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Protocol
 
 from djqueue.backends.base import BaseQueue
 from djqueue.backends.entries import log_extra
-from djqueue.consumer.control import ControlChannels
+from djqueue.consumer.announcer import Announcer
+from djqueue.consumer.control import ConsumerControl
 from djqueue.consumer.coroutines import Coroutines
 from djqueue.consumer.counters import Counters
-from djqueue.consumer.fetcher import Fetcher, Pace, Parts, Quarantine
-from djqueue.consumer.in_flight import Held, InFlight
+from djqueue.consumer.crew import Crew
+from djqueue.consumer.housekeeper import Housekeeper
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.isolation import environment_now, is_reachable, run_isolated
 from djqueue.consumer.loop import Loop, Member, Options, alike
-from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
+from djqueue.consumer.maintenance import Reaper, TimeLimits
 from djqueue.consumer.observer import ThreadObserver
 from djqueue.consumer.operators import ConsumerState, OperatorChannels
+from djqueue.consumer.pace import Pace, RunLimit
 from djqueue.consumer.pool import Pool
+from djqueue.consumer.pump import Pump
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.consumer.settler import RunLimit, Settler, Settlers
+from djqueue.consumer.suspects import Suspects
 from djqueue.exceptions import TimeLimitExceeded
 from djqueue.health import Report
 from djqueue.policies.outcomes import Outcome, Verdict
-from djqueue.policies.policy import ALONE, Policy
+from djqueue.policies.policy import ALONE
 from djqueue.running.context import Control
 from djqueue.running.executor import judged
-from djqueue.running.reporting import report
 from djqueue.utils import clock, log_safely, plain
 
 logger = logging.getLogger(__name__)
@@ -105,37 +109,36 @@ class Supervisor:
         self._drain = options.drain
         self._observer = ThreadObserver(options.stuck_after)
         self.may_end = options.drain or limit is not None
-        self.in_flight = InFlight(consumer.counters.add)
         self.run_limit = RunLimit(limit)
-        servers = alike(consumer.queues, attrgetter("server"))
         self._isolates = options.isolate
         self._environment: dict[str, str] = {}
         """For messages that run in a process of their own."""
         self.operators = OperatorChannels(consumer.state)
-        self.operators.open(consumer.queues, consumer, self.in_flight, self._look_anew)
-        self.control_channels = ControlChannels(
-            servers, self.in_flight, self._extend, self._patience_for, consumer.name, self.operators
+        self.announcer = Announcer(consumer.counters.add)
+        self.crew = crew = Crew(
+            consumer.name, consumer.lease_of, self.announcer, self.run_limit, self.operators, options.strict
         )
-        self.settlers = Settlers(
-            servers,
-            lambda queues: Settler(queues[0].alias, self.in_flight, consumer.name, self._look_now),
-            self.run_limit,
-            self.control_channels.saw_through,
-        )
-        self._quarantine = Quarantine(self.in_flight, [one for one in consumer.queues if not self._has_child(one)])
-        self._heartbeats = [Heartbeat(queues, self.in_flight, consumer.lease_of) for queues in servers]
-        isolate = self._run_isolated if options.isolate else None
-        coroutines = options.coroutines, options.threads, self.settlers.finish
+        self.operators.open(consumer.queues, consumer, crew.messages, self._look_again)
+        crew.suspects = Suspects([queue for queue in consumer.queues if not self._has_child(queue)], crew.messages)
+        coroutines = options.coroutines, options.threads, crew.finish
         self.coroutines = Coroutines(*coroutines) if options.coroutines else None
-        workers = self.settlers.finish, self.control_channels.control, self._recall, isolate, self.coroutines
-        self.pool = Pool(options.threads, *workers)
-        shared = self.pool, self.in_flight, self.settlers, self.run_limit, self._quarantine
-        parts = Parts(*shared, consumer.name, options.lease, self.operators)
-        self.fetchers = _fetchers(consumer, parts)
+        isolate = self._run_isolated if options.isolate else None
+        control = partial(ConsumerControl, crew, housekeepers := {})
+        workers = crew.finish, control, self._recall, isolate, self.coroutines
+        self.pool = crew.pool = Pool(options.threads, *workers)
+        servers = alike(consumer.queues, attrgetter("server"))
+        self.pumps: list[Pump] = []
+        for queues in servers:
+            pace = Pace(options.delay, options.backoff, options.longest_pause)
+            self.pumps.append(Pump(queues, crew, pace))
+        self._housekeepers = [Housekeeper(queues, crew, self.operators.first_of(queues)) for queues in servers]
+        for queues, housekeeper in zip(servers, self._housekeepers, strict=True):
+            housekeepers.update(dict.fromkeys(map(id, queues), housekeeper))
+        crew.patience |= {id(queue): self._patience_for(queue) for queue in consumer.queues}
         self.keepers: list[Loop] = [
-            *self._heartbeats,
-            TimeLimits(self.in_flight, self._give_up, self.coroutines),
-            *self.control_channels.loops,
+            TimeLimits(crew.messages, self._give_up, self.coroutines),
+            *self._housekeepers,
+            self.announcer,
         ]
         self._stopping = False
         self._claimed_last = inf
@@ -145,13 +148,12 @@ class Supervisor:
     def members(self) -> list[Member]:
         """All threads but those that were left behind."""
         others = [] if self.coroutines is None else [self.coroutines, *self.coroutines.threads.members]
-        loops = *self.fetchers, *self.keepers, *self.settlers.loops, *self.duties.loops
-        return [*loops, *self.pool.workers, *others]
+        return [*self.pumps, *self.keepers, *self.duties.loops, *self.pool.workers, *others]
 
     def details(self) -> Report:
         """How each thread fares."""
         left = [] if self.coroutines is None else self.coroutines.threads.left_behind
-        return self._observer.look(self.members, self.in_flight, [*self.pool.left_behind, *left])
+        return self._observer.look(self.members, self.crew.messages(), [*self.pool.left_behind, *left])
 
     @property
     def troubles(self) -> list[str]:
@@ -159,77 +161,87 @@ class Supervisor:
 
     def start(self) -> None:
         if self._drain:
-            for control_channel in self.control_channels.loops if self.duties.schedulers else ():
-                control_channel.guarded_tick()  # what is paused must be known then
+            for housekeeper in self._housekeepers if self.duties.schedulers else ():
+                housekeeper.guarded_tick()  # what is paused must be known then
             self.duties.schedule()
         self._environment = environment_now()
         if self.coroutines is not None:
             self.coroutines.start()
         self.pool.start()
-        # Fetchers last: what a command takes of memory or descriptors must not keep the consumer from starting.
-        for loop in [*self.settlers.loops, *self.keepers, *self.duties.loops, *self.fetchers]:
-            loop.start()
+        # Pumps last: what a command takes of memory or descriptors must not keep the consumer from starting.
+        for member in [*self.keepers, *self.duties.loops, *self.pumps]:
+            member.start()
 
-    def _run_isolated(self, held: Held, control: Control) -> Verdict | None:
-        return run_isolated(self._environment, held, control)
+    def _run_isolated(self, message: Message, control: Control) -> Verdict | None:
+        return run_isolated(self._environment, message, control)
 
     def ended(self) -> bool:
         """Whether the limit is reached, or nothing is left to drain."""
-        if len(self.in_flight):
+        if self.crew.messages():
             return False
         if self.run_limit.spent:
             return True
-        changed = max([self.in_flight.changed, *(scheduler.caught_up for scheduler in self.duties.schedulers)])
-        return self._drain and all(fetcher.found_nothing_since(changed) for fetcher in self.fetchers)
+        changed = [pump.mail.settled_at for pump in self.pumps]
+        changed += [scheduler.caught_up for scheduler in self.duties.schedulers]
+        return self._drain and all(pump.mail.has_nothing_since(max(changed)) for pump in self.pumps)
 
     def stop_claiming(self) -> None:
-        """Let no fetcher claim any more; messages that no worker has begun go back."""
+        """Let no pump claim any more; messages that no worker has begun go back."""
         self._stopping = self.operators.state.stopping = True
-        for control_channel in self.control_channels.loops:
-            control_channel.stopping = True
-        claimers = [*self.fetchers, *self.duties.schedulers]
-        for loop in claimers:
-            loop.stop()
-        self.pool.room.set()
-        _join(claimers)
-        for settler in self.settlers.loops:
-            settler.settle_all()
+        for pump in self.pumps:
+            pump.mail.stop()
+        for scheduler in self.duties.schedulers:
+            scheduler.stop()
+        _join(self.duties.schedulers)
+        until = time.monotonic() + LAST_WORDS
+        for pump in self.pumps:
+            if pump.is_alive():
+                pump.mail.has_stopped.wait(max(0.0, until - time.monotonic()))
         self.pool.close()
-        self.fetchers[0].hand_back("the consumer stops")
+        for unit in self.pool.take_back():
+            unit[0].mail.take_back(unit, "the consumer stops")
         self._claimed_last = time.monotonic()
+
+    @property
+    def running(self) -> list[Message]:
+        """What workers have; one of these may be about to begin, or to end."""
+        return [message for message in self.crew.messages() if message.final is None and message.end is None]
 
     @property
     def busy(self) -> bool:
         """Whether a worker runs a message, or keeps a handler that is to stop."""
-        return bool(self.in_flight.running()) or self.pool.keeps
+        return bool(self.running) or self.pool.keeps
 
     def gauges(self) -> dict[str, float]:
         """How much it can run, and runs, just now."""
-        claimed = list(self.in_flight)
-        running = sum(held.began is not None and held.verdict is None for held in claimed)
+        claimed = self.crew.messages()
+        running = sum(message.is_running for message in claimed)
         coroutines = 0 if self.coroutines is None else self.coroutines.limit
         room = {"processes": 1, "threads": len(self.pool.workers), "coroutines": coroutines}
         return {**room, "claimed": len(claimed), "running": running}
 
     @property
     def owes_word(self) -> bool:
-        """Whether a begun message is not settled yet, and the settlers can still settle it."""
-        can = not any(settler.starves for settler in self.settlers.loops)
-        return can and any(held.began is not None for held in self.in_flight)
+        """Whether a begun message is not settled yet, and the pumps can still settle it."""
+        can = not any(pump.starves for pump in self.pumps)
+        return can and any(message.began is not None for message in self.crew.messages())
 
     def tick_for_dead_threads(self) -> None:
-        """Do one tick for heartbeats and settlers that died; the messages of a dead worker go back as lost."""
+        """Do one turn for each pump that died; the messages of a dead worker go back as lost."""
         self._take_from_loop()
         lost = self.pool.take_from_dead()
         if time.monotonic() - self._claimed_last >= ON_ITS_WAY:  # waiting ones went back then: no worker gets these
-            lost += [held for held in self.in_flight.running() if held.worker is None]
-        for held in lost:
-            begun = held.began is not None
+            lost += [message for message in self.running if message.worker is None]
+        for message in lost:
+            begun = message.began is not None
             outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
-            self._put_back(held, Verdict(outcome, "its worker died", lost=int(begun)))
-        for loop in [*self._heartbeats, *self.settlers.loops]:
-            if loop.is_dead:
-                loop.guarded_tick()
+            self.crew.give_up(message, Verdict(outcome, "its worker died", lost=int(begun)))
+        for pump in self.pumps:
+            if pump.is_dead:
+                pump.mail.is_stopping = True
+                pump.guarded_turn()
+        if self.announcer.is_dead:
+            self.announcer.guarded_tick()
 
     def _take_from_loop(self) -> None:
         """Give back what runs on an event loop that died or is blocked; what it died of, or who blocks it, is lost."""
@@ -237,75 +249,71 @@ class Supervisor:
         if coroutines is None or not (coroutines.is_dead or coroutines.is_stuck):
             return
         reason = "the event loop that it ran on died" if coroutines.is_dead else "its event loop had to be given up"
-        for held in self.in_flight.running():
-            if (is_lost := coroutines.blames(held)) or held.worker is coroutines:
-                self._put_back(held, Verdict(Outcome.INTERRUPTED, reason, lost=int(is_lost)))
+        for message in self.running:
+            if (is_lost := coroutines.blames(message)) or message.worker is coroutines:
+                self.crew.give_up(message, Verdict(Outcome.INTERRUPTED, reason, lost=int(is_lost)))
         coroutines.stop()  # if it goes on after all, what runs on it must not
 
     def hand_back_running(self) -> int:
         """Give back all running messages: others may start them now, not when the leases run out. How many."""
-        running = self.in_flight.running()
-        for held in running:
-            begun = held.began is not None or not (held.behind or held.awaits_place)
+        running = self.running
+        for message in running:
+            begun = message.began is not None or not (message.first is not None or message.awaits_place)
             outcome = Outcome.INTERRUPTED if begun else Outcome.RETURNED
-            self._put_back(held, Verdict(outcome, "the consumer stopped while it ran"))
+            self.crew.give_up(message, Verdict(outcome, "the consumer stopped while it ran"))
         return len(running)
-
-    def _put_back(self, held: Held, verdict: Verdict) -> None:
-        self.settlers.add(held, verdict)
-        if held.verdict is verdict:  # else it has just ended
-            report(held.queue, held.lease, verdict)
-            if held.run is not None:
-                held.run.give_up(verdict)
 
     def end(self) -> int:
         """Settle the last verdicts, then let the threads go; how many leases could not be settled."""
         until = time.monotonic() + LAST_WORDS
-        while len(self.in_flight) and time.monotonic() < until:
+        while (self.crew.messages() or len(self.announcer)) and time.monotonic() < until:
             self.tick_for_dead_threads()
             time.sleep(0.005)
-        last: list[Member] = [*self.keepers, *self.duties.loops, *self.settlers.loops]
-        for loop in [*self.keepers, *self.duties.loops, *self.settlers.loops]:
+        last: list[Member] = [*self.pumps, *self.keepers, *self.duties.loops]
+        for pump in self.pumps:
+            pump.end()
+        for loop in [*self.keepers, *self.duties.loops]:
             loop.stop()
         self.pool.stop()
         if self.coroutines is not None:
             self.coroutines.stop()
             last.append(self.coroutines)
         _join(last)
-        return len(self.in_flight)
+        return len(self.crew.messages())
 
     def abandon(self) -> None:
         """Let the threads go, and wait for none: nothing can be settled."""
+        for pump in self.pumps:
+            pump.end()
         for member in self.members:
             if isinstance(member, Loop | Coroutines):
                 member.stop()
-        self.pool.room.set()
         self.pool.stop()
 
-    def _give_up(self, held: Held) -> None:
+    def _give_up(self, message: Message) -> None:
         """Settle a message that does not end as failed, and go on with another thread."""
-        if held.worker is self.coroutines is not None:
-            self._give_up_coroutine(held, self.coroutines)
+        if message.worker is self.coroutines is not None:
+            self._give_up_coroutine(message, self.coroutines)
             return
-        left = self.pool.leave_behind(held)
+        left = self.pool.leave_behind(message)
         if left is None:
             return
         worker, unit = left
         for one in unit:
-            if one.began is not None and one.policy is not None:
-                self._judge_stuck(one, one.policy, clock() - one.began, worker.where())
+            control = one.control
+            if one.began is not None and control is not None and one.policy is not None:
+                self._judge_stuck(one, control, clock() - one.began, worker.where())
             else:
-                verdict = Verdict(Outcome.RETURNED, "what ran before it does not end")
-                report(one.queue, one.lease, verdict)
-                self.settlers.finish(one, verdict)
+                self.crew.give_up(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
 
-    def _give_up_coroutine(self, held: Held, coroutines: Coroutines) -> None:
+    def _give_up_coroutine(self, message: Message, coroutines: Coroutines) -> None:
         """Settle a message as failed that blocks its event loop, or does not end when it is cancelled."""
-        if coroutines.spares(held):
+        if coroutines.spares(message):
             return
-        if held.policy is not None and held.began is not None:
-            self._judge_stuck(held, held.policy, clock() - held.began - held.waited, coroutines.where_is(held))
-        coroutines.leave_behind(held)
+        control = message.control
+        if control is not None and message.began is not None:
+            self._judge_stuck(message, control, clock() - message.began - control.waited, coroutines.where_is(message))
+        coroutines.leave_behind(message)
         coroutines.is_stuck = coroutines.is_stuck or coroutines.is_blocked
 
     @property
@@ -314,26 +322,24 @@ class Supervisor:
         coroutines = 0 if self.coroutines is None else self.coroutines.stuck
         return coroutines + (self.pool.stuck if self.pool.is_stuck else 0)
 
-    def _judge_stuck(self, held: Held, policy: Policy, ran: float, where: str) -> None:
-        entry = held.lease.entry
+    def _judge_stuck(self, message: Message, control: Control, ran: float, where: str) -> None:
+        entry, policy = message.lease.entry, message.policy
+        if policy is None:
+            return
         error = TimeLimitExceeded(
             f"it ran for {ran:.1f} s, its time_limit is {policy.time_limit or ran:g} s, and does not end"
         )
         error.add_note(f"It is here:\n{where}")
         text = "%s is stuck (message %s): %s; its thread is left behind"
         names = plain(entry.command), plain(entry.id)
-        log_safely(logger, logging.WARNING, text, *names, error, extra=log_extra(held.queue.alias, entry))
+        log_safely(logger, logging.WARNING, text, *names, error, extra=log_extra(message.queue.alias, entry))
         verdict = judged(policy, error, entry)._replace(seconds=ran)
-        verdict = verdict._replace(keep=policy.keeps_result, attempts=held.attempts)
-        report(held.queue, held.lease, verdict)
-        if held.run is not None:
-            held.run.give_up(verdict)
-        self.settlers.finish(held, verdict)
+        self.crew.give_up(message, verdict._replace(keep=policy.keeps_result, attempts=control.attempts))
 
     def _recall(self) -> str:
         if self._stopping:
             return "the consumer stops"
-        return "a suspect is to run alone" if self._quarantine.awaited else ""
+        return "a suspect is to run alone" if self.crew.suspects.awaited else ""
 
     def _has_child(self, queue: BaseQueue) -> bool:
         """Whether messages of a queue can run in a process of their own."""
@@ -342,27 +348,12 @@ class Supervisor:
     def _patience_for(self, queue: BaseQueue) -> int:
         return PATIENCE if self._has_child(queue) else ALONE
 
-    def _extend(self) -> None:
-        for heartbeat in self._heartbeats:
-            heartbeat.wake()
-
-    def _look_anew(self) -> None:
+    def _look_again(self) -> None:
         """Something was paused or resumed."""
-        self._look_now()
+        for pump in self.pumps:
+            pump.mail.look_now()
         for scheduler in self.duties.schedulers:
             scheduler.wake()
-
-    def _look_now(self) -> None:
-        for fetcher in self.fetchers:
-            fetcher.look_now()
-
-
-def _fetchers(consumer: SupervisedConsumer, parts: Parts) -> list[Fetcher]:
-    """One for each connection, or a single one that asks the queues in the order given."""
-    options = consumer.options
-    together = [consumer.queues] if options.strict else alike(consumer.queues, attrgetter("connection_key"))
-    paces = [Pace(options.delay, options.backoff, options.longest_pause) for _ in together]
-    return [Fetcher(queues, parts, pace, options.strict) for queues, pace in zip(together, paces, strict=True)]
 
 
 def _join(threads: Iterable[Member]) -> None:

@@ -98,7 +98,7 @@ class Outcome(Enum):
 
 
 class Verdict(NamedTuple):
-    """What is to become of a lease; the one place that acts on it is the Settler."""
+    """What is to become of a lease; the one place that acts on it is the pump."""
 
     outcome: Outcome
     reason: str = ""

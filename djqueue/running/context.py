@@ -60,6 +60,10 @@ class Control:
     """What it did to an event loop that it shares, for which it fails however it ends."""
     attempts: Sequence[Attempt] | None = None
     """Of a call through Django's tasks: its attempts, this one too."""
+    ends: float | None = None
+    """When its consumer gives it up, by :func:`djqueue.utils.clock`; None without a time limit."""
+    description = ""
+    """What the command says of its call, once it runs."""
 
     def __init__(self, queue: BaseQueue, lease: Lease | None):
         self.queue = queue

@@ -71,7 +71,12 @@ def read_end(queue: BaseQueue, id: str, value: bytes) -> End:
 
 def report_progress(queue: BaseQueue, id: str, progress: Progress) -> None:
     """Keep the progress of a command for a day."""
-    queue.store.put(f"{PROGRESS}:{id}", _packed(queue, PROGRESS, id, asdict(progress)), KEPT)
+    queue.store.put(*progress_fact(queue, id, progress))
+
+
+def progress_fact(queue: BaseQueue, id: str, progress: Progress) -> Fact:
+    """The progress of a command, as a fact that is kept for a day."""
+    return Fact(f"{PROGRESS}:{id}", _packed(queue, PROGRESS, id, asdict(progress)), KEPT)
 
 
 def progress_of(queue: BaseQueue, id: str) -> Progress | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from djqueue import signals
-from djqueue.backends.base import BaseQueue, Lease
+from djqueue.backends.base import BaseQueue, Fact, Lease
 from djqueue.backends.entries import log_extra
 from djqueue.policies.outcomes import Verdict, settled
 from djqueue.running.attempts import note
@@ -16,52 +17,59 @@ from djqueue.utils import log_safely, plain
 
 logger = logging.getLogger(__name__)
 
-Finished = Sequence[tuple[Lease, Verdict]]
+
+class Settlement(NamedTuple):
+    """All that the store is sent about the end of a run. Code of the project has been called for it already."""
+
+    lease: Lease
+    """As the verdict leaves it: with its counts, its delay and its errors."""
+    verdict: Verdict
+    fact: Fact | None = None
+    """The result, if it is kept."""
+    record: bytes = b""
+    """The record for the history; b"" for none."""
 
 
-def settle(queue: BaseQueue, finished: Finished, owner: str = "") -> None:
-    """Settle leases by their verdicts and send the signals, one round trip per verb."""
-    for verb in dict.fromkeys(verdict.outcome.effect.verb for _, verdict in finished):
-        alike = [pair for pair in finished if pair[1].outcome.effect.verb == verb]
-        is_over = verb != "release" and is_kept(queue)
-        settle_alike(queue, verb, alike, owner, history=[record_of(*pair, owner) for pair in alike] if is_over else ())
-
-
-def settle_alike(
-    queue: BaseQueue,
-    verb: str,
-    finished: Finished,
-    owner: str = "",
-    was_applied: Callable[[Lease], bool] = lambda lease: False,
-    history: Sequence[bytes] = (),
-) -> list[Lease]:
-    """:func:`settle` for verdicts that need one verb, in one round trip. Repeating it is harmless.
-
-    Returns the leases that another consumer holds by now.
-
-    ``history`` has a record for each, or b"" for none.
-
-    ``was_applied`` says whether a lease that is gone was settled by an earlier call of this process, whose answer was
-    lost: that is so if no other process can have had it by now. It is called after the queue has answered.
-    """
-    if verb != "complete":
-        finished = [(_settled(queue, lease, verdict, owner), verdict) for lease, verdict in finished]
-    leases = [lease for lease, _ in finished]
+def settlement_of(
+    queue: BaseQueue, lease: Lease, verdict: Verdict, owner: str = "", elapsed: float | None = None
+) -> Settlement:
+    """What the store is sent about a verdict, which came ``elapsed`` seconds after the claim, if that is known."""
+    verb = verdict.outcome.effect.verb
+    left = lease if verb == "complete" else _settled(queue, lease, verdict, owner)
     if verb == "release":  # more is to come: there is no result yet
-        _note_attempts(queue, finished)
-        applied: Sequence[Lease] = queue.release(leases)
-    else:
-        facts = [fact_of(queue, lease, verdict) if verdict.keep else None for lease, verdict in finished]
-        records = [history] if any(history) else []  # only a backend that has the feature gets some
-        applied = getattr(queue, verb)(leases, facts if any(facts) else (), *records)
-    return announce(queue, finished, applied, was_applied)
+        return Settlement(left, verdict)
+    fact = fact_of(queue, left, verdict) if verdict.keep else None
+    return Settlement(left, verdict, fact, record_of(lease, verdict, owner, elapsed) if is_kept(queue) else b"")
 
 
-def _note_attempts(queue: BaseQueue, finished: Finished) -> None:
+def settle(queue: BaseQueue, finished: Sequence[tuple[Lease, Verdict]], owner: str = "") -> None:
+    """Settle leases by their verdicts and send the signals, one round trip per verb."""
+    settlements = [settlement_of(queue, lease, verdict, owner) for lease, verdict in finished]
+    for verb in dict.fromkeys(verdict.outcome.effect.verb for _, verdict in finished):
+        alike = [one for one in settlements if one.verdict.outcome.effect.verb == verb]
+        announce(queue, alike, send(queue, verb, alike))
+
+
+def send(queue: BaseQueue, verb: str, settlements: Sequence[Settlement]) -> Sequence[Lease]:
+    """Send settlements of one verb to the store, in one round trip; the leases that were still held.
+
+    Repeating it is harmless.
+    """
+    leases = [one.lease for one in settlements]
+    if verb == "release":
+        _note_attempts(queue, settlements)
+        return queue.release(leases)
+    facts, records = [one.fact for one in settlements], [one.record for one in settlements]
+    history = [records] if any(records) else []  # only a backend that has the feature gets some
+    held: Sequence[Lease] = getattr(queue, verb)(leases, facts if any(facts) else (), *history)
+    return held
+
+
+def _note_attempts(queue: BaseQueue, settlements: Sequence[Settlement]) -> None:
     """Keep who ran attempts of Django's tasks that count and raised nothing: no error of their entries names them."""
     silent = [
         (lease.entry, verdict.attempts[-1])
-        for lease, verdict in finished
+        for lease, verdict, *_ in settlements
         if verdict.attempts and verdict.exception is None and verdict.outcome.effect.counts
     ]
     if silent:
@@ -70,20 +78,20 @@ def _note_attempts(queue: BaseQueue, finished: Finished) -> None:
 
 def announce(
     queue: BaseQueue,
-    finished: Finished,
+    settlements: Sequence[Settlement],
     held: Sequence[Lease],
     was_applied: Callable[[Lease], bool] = lambda lease: False,
-) -> list[Lease]:
-    """Send the signals of leases that were still ``held`` when they were settled; report and return the others."""
-    late = []
-    all_ours = len(held) == len(finished)
+) -> None:
+    """Send the signals of leases that were still ``held`` when they were settled; report the others as lost.
+
+    ``was_applied`` says whether a lease that is gone was settled by an earlier call of this process, whose answer was
+    lost: that is so if no other process can have had it by now.
+    """
+    all_ours = len(held) == len(settlements)
     ours = set() if all_ours else {proof_of(lease) for lease in held}
-    for lease, verdict in finished:
+    for lease, verdict, *_ in settlements:
         is_ours = all_ours or proof_of(lease) in ours or was_applied(lease)
         (_report if is_ours else _report_late)(queue, lease, verdict)
-        if not is_ours:
-            late.append(lease)
-    return late
 
 
 def _settled(queue: BaseQueue, lease: Lease, verdict: Verdict, owner: str) -> Lease:

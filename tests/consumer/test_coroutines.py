@@ -225,7 +225,7 @@ class TestEnds:
 
         def serve_late(worker, unit):
             taken.extend(unit)
-            eventually(lambda: unit[0].verdict)
+            eventually(lambda: unit[0].final)
             return serve(worker, unit)
 
         monkeypatch.setattr(Worker, "_serve", serve_late)

@@ -1,13 +1,21 @@
-"""What several threads change of a message that a process holds."""
+"""What the pump changes of a message that a process holds, and in which order its events may come."""
+
+import ast
+import dataclasses
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from djqueue import queues
+from djqueue.consumer import in_flight
 from djqueue.consumer.coroutines import BLOCKED, Coroutines
-from djqueue.consumer.in_flight import InFlight
-from djqueue.consumer.maintenance import Heartbeat
+from djqueue.consumer.in_flight import Message
+from djqueue.policies.outcomes import Outcome, Verdict
+from djqueue.testing import together
 from djqueue.testing.contract.steps import put
 from djqueue.utils import clock
+from tests.support.pump import claimed_once
 
 pytestmark = pytest.mark.backends("memory")
 
@@ -18,48 +26,82 @@ def queue(backend, settings):
     return queues["default"]
 
 
-def test_what_was_claimed_again_meanwhile_is_not_lost(queue, monkeypatch):
-    """The store answers that the former lease is gone, and its thread goes on only when there is another one."""
-    in_flight = InFlight()
+@pytest.mark.backends("memory", "sqlite", "redis")
+@pytest.mark.parametrize("first", ["touch", "begin", "both"])
+def test_a_lease_keeps_that_it_has_begun_and_until_when_it_is_held(queue, first):
+    """Its worker asks to begin while the pump extends it: in any order both are kept, and both are in the store."""
     put(queue, "work")
-    [held] = in_flight.take(queue, queue.claim(1, 0.01), clock())
-    former = held.lease
+    harness = claimed_once(queue, lease=60)
+    message = harness.begin()
+    former = message.lease
+    message.touched -= 30  # it is due to be extended
 
-    def claimed_again(leases, seconds):
-        queue.release([former])
-        [again] = in_flight.take(queue, queue.claim(1, 60), clock())
-        held.go_on(again)
-        return []
+    def extend():
+        harness.pump.leases._look_at = 0.0
+        harness.settle()
 
-    monkeypatch.setattr(queue, "touch", claimed_again)
-    Heartbeat([queue], in_flight, lambda queue: 0.001).tick()
-    assert (held.lost, held.lease.token == former.token) == (False, False)
-    assert not held.lose(former)
-    held.change(former, until=0.0)
-    held.settle(former)
-    assert (held.lost, held.settled, held.lease.until > 0) == (False, False, True)
+    def begin():
+        together(lambda: answers.append(harness.pump.mail.begin(message, 10)), lambda: turn_until(harness, answers))
+
+    answers = []
+    if first == "both":
+        harness.pump.leases._look_at = 0.0
+        begin()
+    else:
+        for step in (extend, begin) if first == "touch" else (begin, extend):
+            step()
+    assert (answers, message.lease.begun, message.lease.until > former.until) == ([True], True, True)
+    assert message.lease == replace(former, begun=True, until=message.lease.until)
+    assert [one.entry.id for one in queue.begin([message.lease])] == [former.entry.id]
+    harness.end(message)
+    harness.settle()
+    assert (queue.stats().done, harness.in_flight) == (1, [])
 
 
-def test_what_two_threads_change_of_a_lease_are_both_kept(queue):
-    in_flight = InFlight()
+def turn_until(harness, answers):
+    while not answers:
+        harness.settle()
+
+
+def test_what_has_ended_is_extended_until_the_store_takes_it(queue, monkeypatch):
     put(queue, "work")
-    [held] = in_flight.take(queue, queue.claim(1, 60, begin=False), clock())
-    former = held.lease
-    held.change(former, until=former.until + 60)
-    held.change(former, begun=True)
-    assert (held.lease.until, held.lease.begun) == (former.until + 60, True)
+    harness = claimed_once(queue, lease=60)
+    message = harness.begin()
+    until = message.lease.until
+    harness.end(message)
+    with monkeypatch.context() as broken:
+        broken.setattr(queue, "complete", lambda *args: 1 / 0)
+        harness.settle()
+        message.touched -= 30
+        harness.pump.leases._look_at = 0.0
+        harness.settle()
+    assert (harness.pump.mail.holds(message), message.in_doubt, message.lease.until > until) == (True, True, True)
 
 
-def test_the_moment_of_the_last_change_never_goes_back():
-    in_flight = InFlight()
-    in_flight.drop([])
-    last = in_flight.changed
-    in_flight.drop([], last - 1)
-    assert in_flight.changed == last
+def test_an_end_that_comes_after_it_was_given_up_only_frees_the_worker(queue):
+    put(queue, "work")
+    harness = claimed_once(queue)
+    message = harness.begin()
+    harness.crew.give_up(message, Verdict(Outcome.INTERRUPTED, "the consumer stopped while it ran"))
+    harness.settle()
+    assert (harness.in_flight, queue.stats().leased) == ([], 0)
+    harness.end(message)
+    harness.settle()
+    assert (queue.stats().done, len(harness.pump.settling), harness.pool.idle) == (0, 0, 4)
+
+
+def test_what_has_ended_is_not_given_up(queue):
+    put(queue, "work")
+    harness = claimed_once(queue)
+    message = harness.begin()
+    harness.end(message)
+    harness.crew.give_up(message, Verdict(Outcome.INTERRUPTED, "the consumer stopped while it ran"))
+    harness.settle()
+    assert (harness.in_flight, queue.stats().done) == ([], 1)
 
 
 def test_a_loop_that_answers_while_it_is_asked_is_not_blocked(monkeypatch):
-    coroutines = Coroutines(1, 1, lambda held, verdict: None)
+    coroutines = Coroutines(1, 1, lambda message, verdict: None)
     coroutines._asked = clock() - BLOCKED - 1
     monkeypatch.setattr(coroutines, "_log_blocked", lambda since: setattr(coroutines, "_asked", None))
     coroutines.look()
@@ -69,8 +111,30 @@ def test_a_loop_that_answers_while_it_is_asked_is_not_blocked(monkeypatch):
 
 
 def test_a_loop_that_has_ended_is_not_blocked():
-    coroutines = Coroutines(1, 1, lambda held, verdict: None)
+    coroutines = Coroutines(1, 1, lambda message, verdict: None)
     coroutines.loop.call_soon(coroutines.stop)
     coroutines.run()
     coroutines.look()
     assert not coroutines.is_blocked
+
+
+OWNERS = {
+    "lease lost cancelled in_doubt final touched span first is_coroutine": {"pump", "leases", "settling", "claiming"},
+    "worker began control policy end": {"pool", "control", "crew"},
+}
+"""Fields of a message, and the modules of the threads that own them."""
+
+
+@pytest.mark.parametrize("fields", OWNERS)
+def test_each_field_of_a_message_is_assigned_by_one_thread(fields):
+    """By its pump, or by its worker: so no lock is needed."""
+    names = fields.split()
+    assert {field.name for field in dataclasses.fields(Message)} >= {*names}
+    found = {
+        path.stem
+        for path in Path(in_flight.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in names
+        if not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    }
+    assert found <= OWNERS[fields]

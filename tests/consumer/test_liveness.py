@@ -15,7 +15,7 @@ import pytest
 from djqueue import BatchCommand, Route, health, queue_command
 from djqueue.backends.base import Entry
 from djqueue.consumer import Consumer, liveness, observer
-from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.liveness import Reporter
 from djqueue.consumer.observer import ThreadObserver
 from djqueue.consumer.pool import Worker
@@ -24,7 +24,7 @@ from djqueue.consumer.systemd import Notifier
 from djqueue.testing.patience import eventually
 from djqueue.utils import clock
 from tests.consumer.test_processes import FakeProcess
-from tests.support.consumer import Release, serving, unreachable
+from tests.support.consumer import Release, claim_one, serving, unreachable
 from tests.support.notes import cleared_per_test
 from tests.support.processes import until
 
@@ -102,8 +102,8 @@ class TestFile:
             report = told(path, lambda report: health.obstacles(report) == [])
             assert consumer.end() == 0
         names = {part["name"] for part in report["parts"]}
-        loops = "fetcher settler heartbeat reaper scheduler controlchannel".split()
-        assert names == {f"{name}-default" for name in loops} | {"timelimits"}
+        loops = "pump housekeeper reaper scheduler".split()
+        assert names == {f"{name}-default" for name in loops} | {"announcer", "timelimits"}
         assert (report["state"], report["pid"], report["workers"]) == ("serving", os.getpid(), 2)
         assert os.listdir(os.path.dirname(path)) == []
 
@@ -147,10 +147,9 @@ class TestFile:
     def test_what_is_stuck_is_told_with_where_it_is_at_once(self, queue, monkeypatch):
         monkeypatch.setattr(observer, "LONG", 10.0)
         queue.put([Entry(b"", "1")])
-        in_flight = InFlight()
-        [held] = in_flight.take(queue, queue.claim(1), clock())
-        held.began = clock() - 6
-        [[sooner], [later]] = (ThreadObserver(limit).look([], in_flight, [])["runs"] for limit in (5.0, None))
+        message = Message(None, queue, claim_one(queue), clock())
+        message.began = clock() - 6
+        [[sooner], [later]] = (ThreadObserver(limit).look([], [message], [])["runs"] for limit in (5.0, None))
         assert ("where" in sooner, "where" in later) == (True, False)
 
     def test_a_coroutine_is_named_with_where_it_waits(self, queue, path):
@@ -166,12 +165,12 @@ class TestFile:
         with serving(alive=path):
             report = told(path, lambda report: any("hangs.wait(30)" in "".join(where) for where in places_of(report)))
             hangs.set()
-        fetcher = report | {"parts": [part for part in report["parts"] if part["name"] == "fetcher-default"]}
-        assert later(fetcher, 30) == []
-        [problem] = later(fetcher, 61)
-        assert re.match(r"fetcher-default has not moved for 1m \d+s \(limit 1m 00s\):", problem)
+        pump = report | {"parts": [part for part in report["parts"] if part["name"] == "pump-default"]}
+        assert later(pump, 30) == []
+        [problem] = later(pump, 61)
+        assert re.match(r"pump-default has not moved for 1m \d+s \(limit 1m 00s\):", problem)
         assert "hangs.wait(30)" in problem
-        assert health.obstacles(fetcher) == ["the store of queue 'default' does not answer"]
+        assert health.obstacles(pump) == ["the store of queue 'default' does not answer"]
 
     def test_a_worker_that_hangs_between_two_messages_is_named(self, queue, path, monkeypatch):
         hangs = threading.Event()
@@ -233,14 +232,14 @@ class TestFile:
 
     def test_what_is_stuck_is_logged_once(self, path, caplog):
         caplog.set_level(logging.INFO)
-        found = [{"name": "fetcher-default", "moved": 0.0, "limit": 60.0}]
+        found = [{"name": "pump-default", "moved": 0.0, "limit": 60.0}]
         reporter = Reporter("me", path)
         for parts in (found, found, [], []):
             reporter.look(health.SERVING, lambda parts=parts: {"parts": parts})
             reporter._next = 0.0
         lines = [(record.levelno, record.getMessage()) for record in caplog.records]
         assert [level for level, _ in lines] == [logging.ERROR, logging.INFO]
-        assert lines[0][1].startswith("Stuck: fetcher-default has not moved for")
+        assert lines[0][1].startswith("Stuck: pump-default has not moved for")
         assert lines[1][1] == "Not stuck any more"
 
     def test_a_file_that_cannot_be_written_stops_nothing(self, queue, path, caplog):
@@ -329,10 +328,10 @@ class TestSystemd:
     def test_the_watchdog_hears_nothing_of_what_is_stuck(self, manager):
         reporter = Reporter("me")
         reporter.notifier = Notifier(manager.address, 30.0)
-        part = {"name": "fetcher-default", "moved": time.monotonic() - 61, "limit": 60.0, "where": ["shop.py:1 in f"]}
+        part = {"name": "pump-default", "moved": time.monotonic() - 61, "limit": 60.0, "where": ["shop.py:1 in f"]}
         reporter.look(health.SERVING, lambda: {"parts": [part]})
         status, ready = manager.hear()
-        assert re.match(r"STATUS=stuck: fetcher-default has not moved for 1m \d+s \(limit 1m 00s\)$", status)
+        assert re.match(r"STATUS=stuck: pump-default has not moved for 1m \d+s \(limit 1m 00s\)$", status)
         assert ready == "READY=1"
 
     def test_the_environment_is_for_one_process(self):

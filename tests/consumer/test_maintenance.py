@@ -1,4 +1,4 @@
-"""The other duties of a consumer, a tick at a time: reaper, heart, settler, and what they have in common."""
+"""The reaper, a tick at a time, and what the loops of a consumer have in common."""
 
 import logging
 import threading
@@ -8,18 +8,13 @@ import pytest
 
 from djqueue import queues, signals
 from djqueue.backends.base import BaseStore, Entry, Fact, Reaped
-from djqueue.consumer import Consumer, maintenance, settler
-from djqueue.consumer.control import ConsumerControl, ControlChannel
-from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer import Consumer, maintenance
 from djqueue.consumer.loop import Loop
-from djqueue.consumer.maintenance import Heartbeat, Reaper
+from djqueue.consumer.maintenance import Reaper
 from djqueue.decorators import queue_command
 from djqueue.exceptions import NotSupported
-from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.testing import eventually
-from djqueue.utils import clock
-from tests.support.consumer import recorded_signals, unreachable
-from tests.support.fetcher import FetcherHarness, claimed_once
+from tests.support.consumer import unreachable
 
 
 @queue_command
@@ -217,154 +212,6 @@ class TestBounds:
         settings.QUEUE_MAX_ERRORS = 1
         assert queue.failed.failed is None
         assert Reaper([queue.failed], a_minute).tick() > 0
-
-
-def knowing(command):
-    """A control_channel in a process that has seen a command done."""
-    control_channel = ControlChannel([queues["default"]], InFlight())
-    control_channel.seen_through.add(command.name)
-    return control_channel
-
-
-class TestHeart:
-    def harness(self, queue):
-        harness = claimed_once(queue)
-        harness.heart = Heartbeat([queue], harness.in_flight, lambda queue: 60.0)
-        return harness
-
-    def test_it_extends_what_was_held_for_a_quarter_of_its_lease(self, queue, monkeypatch):
-        work.enqueue_many([(number,) for number in range(3)])
-        harness, touched = self.harness(queue), []
-        touch = queue.touch
-        monkeypatch.setattr(queue, "touch", lambda some, lease: touched.append(len(some)) or touch(some, lease))
-        assert 0 < harness.heart.tick() <= 15
-        assert touched == []
-        for held in harness.in_flight:
-            held.touched -= 16
-        harness.heart.tick()
-        harness.heart.tick()
-        assert touched == [3]
-        for held in harness.in_flight:
-            assert held.lease.until == pytest.approx(queue.find(held.lease.entry.id).at, abs=0.001)
-
-    def test_df22_a_command_with_a_shorter_lease_makes_it_beat_faster(self, queue):
-        work()
-        harness = self.harness(queue)
-        [held] = harness.in_flight
-        assert harness.heart.tick() > 1
-        held.policy = work.policy.using(lease=1)
-        held.touched -= 0.3
-        assert harness.heart.tick() <= 0.125
-        until = queue.find(held.lease.entry.id).at
-        assert until - queue.now() <= 1
-
-    def test_df22_a_command_with_a_shorter_lease_is_held_for_that_at_once_and_so_is_what_waits_behind_it(self, queue):
-        """When their worker dies they come back together."""
-        in_order.enqueue_many([(number,) for number in range(3)])
-        began = clock()
-        harness, woken = self.harness(queue), []
-        [first, *rest] = harness.pool.next()
-        assert len(rest) == 2
-        ConsumerControl(first, knowing(in_order), lambda: woken.append(1)).begin(in_order.policy)
-        harness.heart.tick()
-        assert woken == [1]
-        for held in [first, *rest]:
-            assert queue.find(held.lease.entry.id).at - queue.now() <= 2
-            assert held.lapsed(clock() + 2.1) and not held.lapsed(began)
-
-    def test_it_is_not_woken_for_what_is_held_for_long_enough(self, queue):
-        work()
-        harness, woken = self.harness(queue), []
-        [held] = harness.in_flight
-        for policy in (work.policy, work.policy.using(lease=300)):
-            ConsumerControl(held, knowing(work), lambda: woken.append(1)).begin(policy)
-        assert woken == []
-
-    def test_it_says_when_a_lease_is_lost(self, queue, caplog):
-        handle = work()
-        harness = self.harness(queue)
-        [held] = harness.in_flight
-        queue.complete([held.lease])
-        held.touched -= 16
-        harness.heart.tick()
-        assert [record.message_id for record in caplog.records if record.levelno == logging.WARNING] == [handle.id]
-
-    def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch):
-        """A server that stands still answers when the lease is over."""
-        work.enqueue_many([(1,), (2,)])
-        harness, now, touch = self.harness(queue), [clock()], queue.touch
-        monkeypatch.setattr(maintenance, "clock", lambda: now[0])
-        for waited, is_ours in ((0, True), (61, False)):
-            held = harness.begin()
-            queue.complete([held.lease])
-            held.verdict, held.touched = Verdict(Outcome.DONE), now[0] - 16
-            monkeypatch.setattr(queue, "touch", lambda *args, by=waited: now.append(now.pop() + by) or touch(*args))
-            harness.heart.tick()
-            assert (held.settled, held.lost) == (is_ours, not is_ours)
-            harness.in_flight.drop([held])
-
-
-@pytest.mark.backends("memory")
-class TestSettler:
-    @pytest.mark.parametrize(("waited", "told"), [(0, ["completed"]), (61, ["lease_lost"])])
-    def test_what_is_gone_was_heard_only_while_nobody_else_can_have_had_it(self, queue, monkeypatch, waited, told):
-        """A server that stands still answers when the lease is over."""
-        work()
-        harness, now, complete = FetcherHarness(queue), [clock()], queue.complete
-        monkeypatch.setattr(settler, "clock", lambda: now[0])
-        harness.fetcher.tick()
-
-        def lost(*args):
-            complete(*args)
-            raise ConnectionError("the answer is lost")
-
-        def late(*args):
-            now[0] += waited
-            return complete(*args)
-
-        monkeypatch.setattr(queue, "complete", lost)
-        harness.end(harness.begin())
-        harness.settler.tick()
-        now[0] += 1
-        monkeypatch.setattr(queue, "complete", late)
-        with recorded_signals("completed", "lease_lost") as said:
-            harness.settler.tick()
-        assert [name for name, _ in said] == told
-
-    def test_what_could_not_be_settled_is_tried_again(self, queue, monkeypatch):
-        work()
-        harness = claimed_once(queue)
-        with monkeypatch.context() as patch:
-            patch.setattr(queue, "complete", unreachable)
-            harness.end(harness.begin())
-            assert harness.settler.guarded_tick() > 0
-            assert harness.settler.guarded_tick() > 0  # not at once, however often it is woken
-        assert (len(harness.settler), len(harness.in_flight)) == (1, 1)
-        eventually(lambda: harness.settler.guarded_tick() and not len(harness.settler))
-        assert (len(harness.settler), len(harness.in_flight), queue.stats().done) == (0, 0, 1)
-
-    def test_a_store_that_is_away_does_not_hold_up_another(self, backend, settings, monkeypatch):
-        settings.QUEUES = backend.queues("default", "other")
-        for alias in ("default", "other"):
-            work.using(queue_name=alias).enqueue()
-        harness = FetcherHarness(queues["default"], queues["other"])
-        monkeypatch.setattr(queues["default"], "complete", unreachable)
-        for _ in range(2):
-            harness.fetcher.tick()
-            harness.end(harness.begin())
-        harness.settler.guarded_tick()
-        assert queues["other"].stats().done == 1
-        assert len(harness.settler) == 1
-
-    def test_the_first_verdict_counts(self, queue):
-        work()
-        harness = claimed_once(queue)
-        held = harness.begin()
-        harness.settler.add(held, Verdict(Outcome.INTERRUPTED))
-        harness.settler.add(held, Verdict(Outcome.DONE))
-        assert len(harness.settler) == 1
-        harness.settle()
-        assert queue.stats().ready == 1
 
 
 class TestLoop:

@@ -10,7 +10,7 @@ from djqueue import operations, periodic_command, queue_command, queues
 from djqueue.backends.entries import _MARK, unpack
 from djqueue.consumer import operators
 from djqueue.consumer.counters import Counters
-from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.filters import not_paused
 from djqueue.consumer.loop import Options
 from djqueue.consumer.operators import OperatorChannels
 from djqueue.consumer.scheduler import Scheduler
@@ -24,8 +24,8 @@ from djqueue.utils import clock as boot_clock
 from tests.support.backends import config_at
 from tests.support.clock import Clock
 from tests.support.consumer import only, recorded_signals, serving
-from tests.support.fetcher import FetcherHarness
 from tests.support.notes import cleared_per_test
+from tests.support.pump import PumpHarness
 
 ran = cleared_per_test([])
 MEMORY = pytest.mark.backends("memory")
@@ -73,10 +73,10 @@ def clock(monkeypatch):
     return clock
 
 
-def opened(queue, consumer=None, in_flight=None):
+def opened(queue, consumer=None, messages=list):
     """The operator channels of a consumer of one queue."""
     channels = OperatorChannels()
-    channels.open([queue], consumer or Told(), in_flight or InFlight(), lambda: None)
+    channels.open([queue], consumer or Told(), messages, lambda: None)
     return channels
 
 
@@ -87,11 +87,11 @@ def tick(channels):
 
 def test_a_heartbeat_tells_what_a_consumer_is_and_runs(queue, clock, settings):
     settings.QUEUE_RELEASE = "2030.1"
-    consumer, harness = Told(), FetcherHarness(queue)
+    consumer, harness = Told(), PumpHarness(queue)
     handle = work(1)
-    harness.fetcher.tick()
+    harness.turn()
     harness.begin().began = clock()
-    channels = opened(queue, consumer, harness.in_flight)
+    channels = opened(queue, consumer, harness.crew.messages)
     tick(channels)
     assert operations.consumers() == [], "one that lives for less than a second costs nothing"
     clock.now += 1
@@ -216,37 +216,37 @@ def test_nothing_is_claimed_from_a_paused_queue_until_it_is_resumed(backend, set
     mail, default = queues["mail"], queues["default"]
     work.using(queue_name="mail")(1)
     work(2)
-    harness = FetcherHarness(default, mail)
-    harness.operators.open([default, mail], Told(), harness.in_flight, harness.fetcher.look_now)
+    harness = PumpHarness(default, mail)
+    harness.operators.open([default, mail], Told(), harness.crew.messages, harness.pump.mail.look_now)
     operations.pause("queue", "mail")
     tick(harness.operators)
-    harness.fetcher.tick()
+    harness.turn()
     harness.begin()
     with recorded_signals("empty") as told:
-        harness.fetcher.tick()
-    assert {held.queue.alias for held in harness.in_flight} == {"default"}
+        harness.turn()
+    assert {message.queue.alias for message in harness.in_flight} == {"default"}
     assert {one["queue_name"] for _, one in told} == {"default"}
     operations.resume("queue", "mail")
     harness.operators.channels[0]._looked = 0
     tick(harness.operators)
-    eventually(lambda: harness.fetcher.tick() or len(harness.in_flight) == 2)
+    eventually(lambda: harness.turn() is not None and len(harness.in_flight) == 2)
 
 
 @pytest.fixture
 def long_pauses(monkeypatch):
     """What is paused is not due by itself before the test ends."""
-    monkeypatch.setattr("djqueue.consumer.fetcher.SHORTEST_PAUSED", 60.0)
+    monkeypatch.setattr("djqueue.consumer.filters.SHORTEST_PAUSED", 60.0)
 
 
 @pytest.mark.usefixtures("long_pauses")
 def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue):
-    harness = FetcherHarness(queue, threads=10)
-    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
+    harness = PumpHarness(queue, threads=10)
+    harness.operators.open([queue], Told(), harness.crew.messages, harness.pump.mail.look_now)
     operations.pause("command", work.name)
     tick(harness.operators)
     handles = [work(number) for number in range(3)]
     passed = other(1)
-    harness.fetcher.tick()
+    harness.turn()
     assert harness.ids() == {passed.id}
     harness.begin()
     harness.settle()
@@ -255,7 +255,7 @@ def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue
     operations.resume("command", work.name)
     harness.operators.channels[0]._looked = 0
     tick(harness.operators)
-    harness.fetcher.tick()
+    harness.turn()
     begun = [harness.pool.next()[0].lease.entry for _ in range(harness.pool.waiting)]
     assert [entry.id for entry in begun] == [handle.id for handle in [*handles, last]]
     assert {entry.attempts for entry in begun} == {1}
@@ -263,15 +263,15 @@ def test_messages_of_a_paused_command_keep_their_attempts_and_their_places(queue
 
 @pytest.mark.usefixtures("long_pauses")
 def test_what_another_process_put_off_is_due_when_its_command_is_resumed(queue):
-    harness = FetcherHarness(queue, threads=10)
-    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
+    harness = PumpHarness(queue, threads=10)
+    harness.operators.open([queue], Told(), harness.crew.messages, harness.pump.mail.look_now)
     for command in (work, in_order):
         operations.pause("command", command.name)
     tick(harness.operators)
     later, waits = work.using(delay=600)(9), queue.now() + 599
     handles = [work(1), in_order(1), in_order(2)]
     for _ in range(2):
-        harness.fetcher.tick()
+        harness.turn()
         harness.settle()
     assert queue.claim(1) == []
     assert queue.find(handles[0].id).entry.attempts == 0 and handles[0].errors == []
@@ -284,29 +284,29 @@ def test_what_another_process_put_off_is_due_when_its_command_is_resumed(queue):
 
 @pytest.mark.usefixtures("long_pauses")
 def test_an_ordered_lane_whose_command_was_paused_goes_on_at_once_when_it_is_resumed(queue):
-    harness = FetcherHarness(queue, threads=10)
-    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
+    harness = PumpHarness(queue, threads=10)
+    harness.operators.open([queue], Told(), harness.crew.messages, harness.pump.mail.look_now)
     operations.pause("command", in_order.name, for_=1000)
     tick(harness.operators)
     handles = [in_order(number) for number in range(2)]
-    harness.fetcher.tick()
+    harness.turn()
     harness.settle()
     pauses.drop(queue.store.shared, ("command", in_order.name, ""), queue.now())  # as it ends by itself
     harness.operators.channels[0]._looked = 0
     tick(harness.operators)
-    harness.fetcher.tick()
+    harness.turn()
     assert handles[0].id in harness.ids()
 
 
 @MEMORY
 def test_of_a_pause_that_ends_by_itself_nothing_is_put_off_beyond_its_end(queue, clock):
-    harness = FetcherHarness(queue)
-    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
+    harness = PumpHarness(queue)
+    harness.operators.open([queue], Told(), harness.crew.messages, harness.pump.mail.look_now)
     operations.pause("command", work.name, for_=100)
     tick(harness.operators)
     clock.now += 95
     handle, called = work(1), queue.now()
-    harness.fetcher.tick()
+    harness.turn()
     harness.settle()
     assert called < queue.find(handle.id).at < queue.now() + 6
 
@@ -315,12 +315,12 @@ def test_of_a_pause_that_ends_by_itself_nothing_is_put_off_beyond_its_end(queue,
 def test_of_a_run_of_a_lane_what_is_behind_a_paused_command_waits_if_the_lane_is_ordered(queue, command, goes_on):
     handles = [command(number) for number in range(3)]
     leases = claimed_as(queue, [command.name, other.name, command.name])
-    harness = FetcherHarness(queue)
-    harness.operators.open([queue], Told(), harness.in_flight, harness.fetcher.look_now)
+    harness = PumpHarness(queue)
+    harness.operators.open([queue], Told(), harness.crew.messages, harness.pump.mail.look_now)
     operations.pause("command", other.name)
     tick(harness.operators)
-    held = harness.in_flight.take(queue, leases, boot_clock())
-    rest = harness.fetcher._without_paused(queue, held)
+    messages = [harness.pump.claiming._enter(queue, lease, boot_clock()) for lease in leases]
+    rest, _ = not_paused(harness.pump.claiming, queue, messages)
     assert [one.lease.entry.id for one in rest] == [handles[0].id, *([handles[2].id] if goes_on else [])]
 
 
@@ -469,7 +469,7 @@ class TestUnknownPauses:
         work(2)
         store_on_another_server.pause()
         with serving() as running:
-            eventually(lambda: "djqueue-controlchannel-default failed (3 in a row)" in caplog.text)
+            eventually(lambda: "djqueue-housekeeper-default failed (3 in a row)" in caplog.text)
             assert ran == [2]
             eventually(lambda: len(warned(caplog)) > 1)
             assert set(warned(caplog)) == {"mail"}
@@ -489,7 +489,7 @@ class TestUnknownPauses:
             queues["mail"].store.put(f"last:{tick.name}", hour_ago.isoformat().encode())
             store_on_another_server.pause()
             with serving(drain=True, periodic=True) as running:
-                eventually(lambda: "djqueue-controlchannel-default failed (3 in a row)" in caplog.text)
+                eventually(lambda: "djqueue-housekeeper-default failed (3 in a row)" in caplog.text)
                 assert (ran, running.future.done()) == ([], False)
                 store_on_another_server.resume()
                 assert running.code() == 0

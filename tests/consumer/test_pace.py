@@ -3,13 +3,13 @@
 import pytest
 
 from djqueue.backends.bells import Bell
-from djqueue.consumer.fetcher import MOST_AHEAD, Pace, Prefetch
+from djqueue.consumer.pace import MOST_AHEAD, Pace, Prefetch, RunLimit
 from djqueue.consumer.pool import Pool
-from djqueue.consumer.settler import RunLimit
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually, together
+from tests.support.clock import Clock
 from tests.support.consumer import Release, serving
-from tests.support.fetcher import FetcherHarness
+from tests.support.pump import PumpHarness, set_clock
 
 
 @queue_command
@@ -64,46 +64,56 @@ class TestPace:
         assert pauses == sorted(pauses)
         assert pauses[-1] == 1.0
 
-    def test_dj14_the_feeder_keeps_it(self, queue, monkeypatch):
-        harness, waits = FetcherHarness(queue), []
-        harness.fetcher._pace = Pace(0.1, 2, 0.4)
-        monkeypatch.setattr(harness.fetcher, "_nap", lambda *times: waits.append(min(times)))
-        monkeypatch.setattr(queue, "bell", lambda beside: Bell())  # as a queue is that can only be asked
-        for _ in range(4):
-            harness.fetcher.tick()
+    def test_a_pause_that_ends_early_leaves_the_rhythm_as_it_is(self):
+        pace = Pace(0.125, 2, 0.5)
+        assert [pace.left(now) for now in (8, 8.0625, 8.125, 8.25, 8.375)] == [0.125, 0.0625, 0.25, 0.125, 0.5]
+
+    def test_dj14_the_pump_keeps_it(self, harness, now):
+        polled(harness)
+        waits = [pause_of(harness, now) for _ in range(4)]
         work()
-        harness.fetcher.tick()
+        harness.turn()
         harness.end(harness.begin())
-        harness.fetcher.tick()
-        assert waits == [0.1, 0.2, 0.4, 0.4, 0.1]
+        assert [*waits, pause_of(harness, now)] == pytest.approx([0.1, 0.2, 0.4, 0.4, 0.1])
 
     @pytest.mark.backends("memory", "redis-blocking")
-    def test_a_queue_that_wakes_its_sleepers_is_looked_at_seldom(self, queue, monkeypatch):
-        harness, waits = FetcherHarness(queue), []
-        harness.fetcher._pace = Pace(0.1, 2, 0.4)
-        monkeypatch.setattr(harness.fetcher, "_nap", lambda *times: waits.append(min(times)))
-        for _ in range(3):
-            harness.fetcher.tick()
-        assert waits == [0.4] * 3
+    def test_a_queue_whose_bell_is_heard_is_asked_seldom(self, harness, now):
+        assert [pause_of(harness, now) for _ in range(3)] == [0.4] * 3
 
-    def test_it_never_sleeps_past_the_next_due_entry(self, queue, monkeypatch):
-        harness, waits, now = FetcherHarness(queue), [], queue.now()
-        queue.clock = lambda: now
-        harness.fetcher._pace = Pace(0.5, 1, 0.5)
-        monkeypatch.setattr(harness.fetcher, "_nap", lambda *times: waits.append(min(times)))
-        work.using(delay=0.2).enqueue()
-        harness.fetcher.tick()
-        assert waits == [pytest.approx(0.2)]
+    @pytest.mark.parametrize("delay", [0.2, 30])
+    def test_it_never_sleeps_past_the_next_due_entry(self, queue, harness, now, delay):
+        fixed = queue.now()
+        queue.clock = lambda: fixed
+        harness.pump.pace = Pace(60, 1, 60)
+        work.using(delay=delay).enqueue()
+        assert pause_of(harness, now) == pytest.approx(delay)
 
-    def test_it_waits_with_the_bell_until_something_is_due(self, queue, monkeypatch):
-        harness, waits = FetcherHarness(queue), []
-        harness.fetcher._pace = Pace(60, 1, 60)
-        monkeypatch.setattr(Bell, "wait", lambda bell, pause: waits.append(pause) or True)
-        work.using(delay=30).enqueue()
-        harness.fetcher.tick()
-        work.using(delay=0.3).enqueue()
-        harness.fetcher.tick()
-        assert waits == [0.5, pytest.approx(0.2, abs=0.1)]
+
+@pytest.fixture
+def now(monkeypatch):
+    """The clock of the pump."""
+    clock = Clock()
+    set_clock(monkeypatch, clock)
+    return clock
+
+
+@pytest.fixture
+def harness(queue):
+    harness = PumpHarness(queue)
+    harness.pump.pace = Pace(0.1, 2, 0.4)
+    return harness
+
+
+def polled(harness):
+    """Let it serve queues as they are that can only be asked."""
+    harness.pump._bells = [Bell()]
+
+
+def pause_of(harness, now):
+    """The pause after a turn, once it has passed."""
+    pause = harness.turn()
+    now.now += pause
+    return pause
 
 
 class TestPrefetch:
@@ -162,12 +172,12 @@ class TestRateLimits:
         run_limit = RunLimit(2)
         run_limit.take(2)
         assert not run_limit.spent
-        run_limit.ran()
+        run_limit.ran(1)
         assert not run_limit.spent
-        run_limit.ran()
+        run_limit.ran(1)
         assert run_limit.spent
 
 
 def _prefetch():
-    pool = Pool(2, lambda held, verdict: None)
+    pool = Pool(2, lambda message, verdict: None)
     return Prefetch(pool), 1000.0

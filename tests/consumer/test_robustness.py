@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 import os
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
@@ -13,9 +14,10 @@ from django.db import transaction
 
 from djqueue import Consumer, current_message, queues, schedules, signals
 from djqueue.backends.base import Lease, OnceGuard, Reaped
-from djqueue.consumer.fetcher import Quarantine
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.loop import Loop, run_all
-from djqueue.consumer.maintenance import Heartbeat, Reaper
+from djqueue.consumer.maintenance import Reaper
+from djqueue.consumer.suspects import Suspects
 from djqueue.decorators import queue_command
 from djqueue.messages.failures import errors_of
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -23,8 +25,8 @@ from djqueue.results import Progress
 from djqueue.running.settle import settle
 from djqueue.testing import eventually
 from tests.support.consumer import Release, claim_one, exit_code, message_for, only, run_one, serving, unreachable
-from tests.support.fetcher import FetcherHarness
 from tests.support.notes import cleared_per_test
+from tests.support.pump import PumpHarness
 
 ran = cleared_per_test([])
 releases = {}
@@ -234,11 +236,12 @@ class TestOneStoreOfSeveral:
         for owner, verb in ((hung, "complete"), (hung, "touch"), (hung, "reap"), (hung.store, "get")):
             do = getattr(owner, verb)
             monkeypatch.setattr(owner, verb, lambda *args, do=do, **named: store.wait() or do(*args, **named))
+        monkeypatch.setattr("djqueue.consumer.suspects.PATIENCE", 1.0)  # else what was lost waits longer for the store
         release = releases[0] = Release()
         work("ends")
         wait_for_release.using(queue_name="other").enqueue()
         with only(work, wait_for_release), serving("default", "other", threads=3, lease=2.0, periodic=True):
-            store.await_waiting(4)
+            store.await_waiting(3)
             release.await_waiting(1)
             until = max(record.at for record in well.peek("leased"))
             done = well.stats().done
@@ -271,36 +274,6 @@ class TestOneStoreOfSeveral:
             Reaper([Unreachable(), queue], lambda queue: 60.0).tick()
         assert len(reaped) == 1
 
-    def test_the_heart_beats_for_the_others_and_soon_again(self, queue):
-        harness = FetcherHarness(queue)
-        work()
-        harness.fetcher.tick()
-        dead = Unreachable()
-        harness.in_flight.take(dead, [Lease(message_for(queue, work.name), 1)], 0.0)
-        for held in harness.in_flight:
-            held.touched -= 30
-        heart = Heartbeat([dead, queue], harness.in_flight, lambda asked: 60.0 if asked is queue else 0.4)
-        before = queue.now() - 0.01
-        assert heart.guarded_tick() <= 0.1
-        [ours] = [held for held in harness.in_flight if held.queue is queue]
-        assert ours.touched > 0
-        assert queue.peek("leased")[0].at >= before + 60
-
-    def test_what_cannot_be_settled_holds_up_no_other_verb(self, queue, monkeypatch):
-        harness = FetcherHarness(queue)
-        work(1)
-        explode(2)
-        harness.fetcher.tick()
-        attempts = []
-        monkeypatch.setattr(queue, "complete", lambda leases, *facts: attempts.append(len(leases)) or unreachable())
-        first, second = harness.begin(), harness.begin()
-        harness.finish(first, Verdict(Outcome.DONE))
-        harness.finish(second, Verdict(Outcome.FAILED, "boom"))
-        for _ in range(50):
-            harness.settler.tick()
-        assert len(queue.failed) == 1
-        assert attempts == [1]  # the next try comes when its pause is over
-
     def test_a_stop_says_what_the_store_was_not_told(self, queue, monkeypatch, caplog):
         monkeypatch.setattr(queue, "complete", unreachable)
         work()
@@ -321,18 +294,47 @@ def test_nothing_ends_a_loop():
         assert loop.guarded_tick() > 0
 
 
+def enter(pump, queue, lease):
+    """A message that a pump holds."""
+    message = pump.mail.table[id(queue), lease.entry.id] = Message(pump.mail, queue, lease, 0.0)
+    return message
+
+
 @pytest.mark.backends("memory")
 def test_one_suspect_runs_at_a_time_whoever_claimed_it(queue):
-    harness = FetcherHarness(queue)
-    first, second = harness.in_flight.take(queue, [Lease(message_for(queue, work.name), n) for n in (1, 2)], 0.0)
-    quarantine = Quarantine(harness.in_flight, [queue])
-    assert not (quarantine.admit(first) or quarantine.admit(second))
-    harness.in_flight.drop([first])
-    assert quarantine.admit(second)
-    [third] = harness.in_flight.take(queue, [Lease(message_for(queue, work.name), 3)], 0.0)
-    assert quarantine.shuts_out(third) and not quarantine.admit(third)
-    harness.in_flight.drop([second])
-    assert quarantine.admit(third)
+    pump, leases = PumpHarness(queue).pump, [Lease(message_for(queue, work.name), number) for number in (1, 2, 3)]
+    first, second = (enter(pump, queue, lease) for lease in leases[:2])
+    suspects = Suspects([queue], pump.mail.table.values)
+    assert not (suspects.admit(first) or suspects.admit(second))
+    del pump.mail.table[id(queue), first.lease.entry.id]
+    assert suspects.admit(second)
+    third = enter(pump, queue, leases[2])
+    assert suspects.shuts_out(third) and not suspects.admit(third)
+    del pump.mail.table[id(queue), second.lease.entry.id]
+    assert suspects.admit(third)
+
+
+@pytest.mark.backends("memory")
+@pytest.mark.parametrize("runs", ["of the same queue", "of another"])
+def test_a_suspect_begins_once_the_others_are_settled_and_they_once_it_is(settings, runs):
+    path = "djqueue.backends.memory.MemoryQueue"
+    settings.QUEUES = {alias: {"CLASS": path, "CONNECTION": alias} for alias in ("default", "other")}
+    release = releases[0] = Release()
+    before = wait_for_release.using(queue_name="default" if runs == "of the same queue" else "other")
+    before.enqueue()
+    with serving("default", "other", threads=3) as consumer:
+        release.await_waiting(1)
+        entry = message_for(queues["default"], work.name, 1)
+        queues["default"].put([replace(entry, attempts=1, lost=1)])
+        eventually(lambda: consumer.consumer._supervisor.crew.suspects.awaited)
+        before.enqueue()
+        began = time.monotonic()
+        release.clear()
+        eventually(lambda: ran)
+        release.await_waiting(1)
+        assert time.monotonic() - began < 5
+        release.set()
+        assert consumer.end() == 0
 
 
 @pytest.mark.backends("sqlite", "postgres")

@@ -12,19 +12,18 @@ import weakref
 import pytest
 
 from djqueue.consumer import STUCK, Consumer, loop
-from djqueue.consumer.control import ControlChannel
-from djqueue.consumer.fetcher import Fetcher
+from djqueue.consumer.announcer import Announcer
+from djqueue.consumer.housekeeper import Housekeeper
 from djqueue.consumer.loop import Loop, Starvation, is_for_want
-from djqueue.consumer.maintenance import Heartbeat, Reaper, TimeLimits
+from djqueue.consumer.maintenance import Reaper, TimeLimits
 from djqueue.consumer.pool import Worker
+from djqueue.consumer.pump import Pump
 from djqueue.consumer.scheduler import Scheduler
-from djqueue.consumer.settler import Settler
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from djqueue.utils import log_safely
 from tests.support.backends import ACROSS
 from tests.support.consumer import Release, exit_code, serving
-from tests.support.fetcher import FetcherHarness
 from tests.support.notes import cleared_per_test
 
 MEMORY = pytest.mark.backends("memory")
@@ -116,10 +115,10 @@ class TestDeaths:
         seen.clear()
         see_threads()
         assert exit_code(threads=2, periodic=True, drain=True) == 0
-        kinds = "fetcher", "heartbeat", "reaper", "timelimits", "controlchannel", "settler", "scheduler", "worker-2"
+        kinds = "pump", "housekeeper", "announcer", "reaper", "timelimits", "scheduler", "worker-2"
         assert {f"djqueue-{kind}" for kind in kinds} <= ran[-1]
 
-    @pytest.mark.parametrize("kind", [Fetcher, Heartbeat, Reaper, TimeLimits, ControlChannel, Settler, Scheduler])
+    @pytest.mark.parametrize("kind", [Pump, Housekeeper, Announcer, Reaper, TimeLimits, Scheduler])
     def test_any_thread_that_ends_is_noticed(self, queue, monkeypatch, caplog, kind):
         monkeypatch.setattr(kind, "duty", die, raising=False)
         assert exit_code(threads=2, periodic=True) == STUCK
@@ -127,26 +126,27 @@ class TestDeaths:
         assert f"djqueue-{kind.__name__.lower()}" in text
 
     @EVERY
-    def test_another_settles_for_a_settler_that_died(self, queue, monkeypatch):
-        monkeypatch.setattr(Settler, "duty", die)
+    def test_the_main_thread_settles_for_a_pump_that_died(self, queue, monkeypatch, caplog):
+        monkeypatch.setattr(Pump, "_wait", lambda pump, pause: die() if pump.mail.asked_at else time.sleep(0.001))
         work(1)
         assert exit_code(threads=2) == STUCK
         stats = queue.stats()
         assert stats.leased == 0
-        assert stats.done == len(ran)
+        assert stats.done == len(ran) == 1
+        assert "djqueue-pump-default has died of SystemExit" in critical_lines(caplog)[0]
 
-    def test_the_lease_of_what_a_worker_died_with_is_not_extended(self, queue):
-        harness = FetcherHarness(queue)
-        work.enqueue_many([(number,) for number in range(2)])
-        harness.fetcher.tick()
-        dead, alive = harness.begin(), harness.begin()
-        dead.worker, alive.worker = threading.Thread(), threading.current_thread()
-        for held in (dead, alive):
-            held.touched -= 30
-        before = dead.touched
-        Heartbeat([queue], harness.in_flight, lambda queue: 60.0).tick()
-        assert dead.touched == before
-        assert alive.touched > before
+    def test_and_extends_what_still_runs(self, queue, monkeypatch):
+        wait_for_release()
+        monkeypatch.setattr(Pump, "_wait", lambda pump, pause: die() if release.waiting else time.sleep(0.01))
+        with serving(threads=1, lease=1.0) as consumer:
+            release.await_waiting(1)
+            [pump] = consumer.consumer._supervisor.pumps
+            eventually(lambda: pump.is_dead)
+            until = queue.peek("leased")[0].at
+            eventually(lambda: queue.peek("leased")[0].at > until + 1)
+            release.set()
+            assert consumer.code() == STUCK
+        assert queue.stats().done == 1
 
     def test_a_thread_that_cannot_be_begun_ends_the_consumer_in_order(self, queue, monkeypatch, caplog):
         def none_left(self):
@@ -185,20 +185,20 @@ def no_lock(*args, **kwargs):
 @pytest.mark.slow
 class TestStarvation:
     @pytest.mark.parametrize(
-        ("verb", "starve", "loop"),
+        ("verb", "starve"),
         [
-            ("claim", no_memory, "fetcher"),
-            ("claim", no_descriptor, "fetcher"),
-            ("claim", no_lock, "fetcher"),
-            ("complete", no_memory, "settler"),
+            ("claim", no_memory),
+            ("claim", no_descriptor),
+            ("claim", no_lock),
+            ("complete", no_memory),
         ],
     )
-    def test_a_loop_that_starves_for_a_second_ends_the_consumer(self, queue, monkeypatch, caplog, verb, starve, loop):
+    def test_a_pump_that_starves_for_a_second_ends_the_consumer(self, queue, monkeypatch, caplog, verb, starve):
         monkeypatch.setattr(queue, verb, starve)
         work(1)
         assert exit_code() == STUCK
         [text] = critical_lines(caplog)
-        assert f"djqueue-{loop}-default starves" in text
+        assert "djqueue-pump-default starves" in text
 
     def test_what_passes_within_the_second_is_ridden_out(self, queue, monkeypatch):
         monkeypatch.setattr(loop, "PATIENCE", 30.0)  # a second of a calm machine

@@ -7,13 +7,13 @@ import pytest
 
 from djqueue import Consumer, Retry, current_message
 from djqueue.backends.bells import Bell
-from djqueue.consumer.fetcher import Quarantine
+from djqueue.consumer.suspects import Suspects
 from djqueue.decorators import queue_command
 from djqueue.testing import eventually
 from tests.support.backends import FULL
 from tests.support.consumer import Release, message_for, recorded_signals, serving
-from tests.support.fetcher import claimed_once
 from tests.support.notes import cleared_per_test
+from tests.support.pump import claimed_once
 
 pytestmark = pytest.mark.backends("memory", "redis", *(["sqlite", "postgres"] if FULL else []))
 
@@ -148,11 +148,11 @@ class TestFailures:
         """What was lost is at the head of its shard again, for whoever comes."""
         first, *others = wait_for_release.enqueue_many([(1, number) for number in range(3)])
         touch = queue.touch
-        monkeypatch.setattr(
-            queue, "touch", lambda leases, lease: touch([one for one in leases if one.entry.id != first.id], lease)
-        )
         with serving(threads=1, lease=0.5, limit=3) as consumer, recorded_signals("released") as told:
             release.await_waiting(1)
+            monkeypatch.setattr(
+                queue, "touch", lambda leases, lease: touch([one for one in leases if one.entry.id != first.id], lease)
+            )
             eventually(lambda: f"The lease of message {first.id} is lost" in caplog.text)
             release.set()
             assert consumer.code() == 0
@@ -203,7 +203,7 @@ class TestStops:
 
 
 class TestWaking:
-    def test_a_feeder_that_found_only_closed_shards_asks_again_when_one_is_settled(self, queue, monkeypatch):
+    def test_a_pump_that_found_only_closed_shards_asks_again_when_one_is_settled(self, queue, monkeypatch):
         """And not after its pause, which may be long."""
         monkeypatch.setattr(queue, "bell", lambda beside: Bell())
         wait_for_release.using(max_run=1).enqueue_many([(1, number) for number in range(3)])
@@ -216,8 +216,8 @@ class TestWaking:
 
 class TestSuspects:
     def test_what_is_behind_others_goes_back_when_a_suspect_is_to_run_alone(self, queue, monkeypatch):
-        met, await_ = threading.Event(), Quarantine.await_
-        monkeypatch.setattr(Quarantine, "await_", lambda self, fetcher: (await_(self, fetcher), met.set())[0])
+        met, await_ = threading.Event(), Suspects.await_
+        monkeypatch.setattr(Suspects, "await_", lambda self, pump: (await_(self, pump), met.set())[0])
         wait_for_release.enqueue_many([(1, number) for number in range(3)])
         with serving(threads=2, limit=4) as consumer, recorded_signals("released") as told:
             release.await_waiting(1)

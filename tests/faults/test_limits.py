@@ -122,7 +122,7 @@ def test_a_consumer_that_began_without_standard_streams_speaks_to_nobody_else(co
 
 
 @pytest.mark.backends(*STORES)
-@pytest.mark.parametrize("name", ["djqueue-fetcher", "djqueue-settler", "djqueue-heartbeat", "djqueue-reaper"])
+@pytest.mark.parametrize("name", ["djqueue-pump", "djqueue-housekeeper", "djqueue-announcer", "djqueue-reaper"])
 def test_a_consumer_one_of_whose_threads_was_killed_goes_on_or_says_70(consumers, name):
     """One after the other: what kills a thread while that logs its first end would leave the lock of the log taken."""
     consumers.start("--lease", 2)

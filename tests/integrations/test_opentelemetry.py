@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from djqueue import Consumer, Throttled, queue_command
 from djqueue.consumer import isolation
-from djqueue.consumer.in_flight import Held
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.isolation import run_isolated
 from djqueue.integrations.opentelemetry import DjqueueInstrumentor
 from djqueue.running.context import Control
@@ -127,7 +127,7 @@ def test_the_span_of_a_process_that_dies_is_made_by_the_consumer(queue, spans, m
     handle = charge(42)
     [lease] = queue.claim(1)
     suspect = replace(lease, entry=replace(lease.entry, attempts=3, lost=2))
-    verdict = run_isolated({}, Held(queue, suspect, 0.0), Control(queue, suspect))
+    verdict = run_isolated({}, Message(None, queue, suspect, 0.0), Control(queue, suspect))
     sent, lost = spans()
     assert (lost.name, lost.parent.span_id, verdict.lost) == (f"run {charge.name}", sent.context.span_id, 1)
     assert (lost.status.status_code, lost.status.description) == (StatusCode.ERROR, verdict.reason)

@@ -10,7 +10,6 @@ from djqueue.backends.base import Entry
 from djqueue.backends.memory import MemoryStore
 from djqueue.consumer import operators
 from djqueue.consumer.counters import Counters, Counts
-from djqueue.consumer.in_flight import InFlight
 from djqueue.consumer.loop import Options
 from djqueue.consumer.maintenance import Reaper
 from djqueue.consumer.operators import OperatorChannels
@@ -62,7 +61,7 @@ class Served:
     def __post_init__(self):
         self.counters = Counters([self.queue])
         channels = OperatorChannels()
-        channels.open([self.queue], self, InFlight(), lambda: None)
+        channels.open([self.queue], self, list, lambda: None)
         [self.channel] = channels.channels
 
     def stop(self):

@@ -74,7 +74,7 @@ class TestAConsumer:
             assert (one.call, one.returned) == ("", "")
 
     def test_that_is_watched_leaves_the_same(self, queue):
-        """Whoever listens to ``completed`` is told by the settler, not by the fetcher."""
+        """A receiver of ``completed`` is called by the announcer; the records are written by the pump."""
         handles = [act(str(number)) for number in range(20)]
         with recorded_signals("completed") as told:
             assert exit_code(threads=2, drain=True) == 0

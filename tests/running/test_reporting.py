@@ -4,12 +4,13 @@ project's own."""
 import json
 import logging
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from djqueue import Discard, Fail, PartialFailure, Retry, RetryPolicy
 from djqueue.backends.base import Entry
-from djqueue.consumer.in_flight import InFlight
+from djqueue.consumer.in_flight import Message
 from djqueue.consumer.maintenance import TimeLimits
 from djqueue.decorators import queue_command
 from djqueue.logs import JsonFormatter
@@ -182,17 +183,16 @@ class TestBatch:
 
 class TestStarted:
     def started_ago(self, queue, seconds):
-        in_flight = InFlight()
-        held = in_flight.take(queue, queue.claim(10), clock())
+        messages = [Message(None, queue, lease, clock()) for lease in queue.claim(10)]
         began = clock() - seconds
-        for one in held:
-            one.began, one.description = began, "about it"
-        return in_flight, held
+        for one in messages:
+            one.began, one.control = began, SimpleNamespace(description="about it", ends=None)
+        return messages
 
     def test_what_has_run_for_a_second_is_said_once_to_have_started(self, queue, report_records):
         handle = do(None)
-        in_flight, _ = self.started_ago(queue, 1.5)
-        limits = TimeLimits(in_flight, lambda held: None)
+        messages = self.started_ago(queue, 1.5)
+        limits = TimeLimits(lambda: messages, lambda message: None)
         for _ in range(2):
             limits.tick()
         [record] = report_records()
@@ -203,13 +203,14 @@ class TestStarted:
 
     def test_what_is_shorter_is_not(self, queue, report_records):
         do(None)
-        TimeLimits(self.started_ago(queue, 0.5)[0], lambda held: None).tick()
+        messages = self.started_ago(queue, 0.5)
+        TimeLimits(lambda: messages, lambda message: None).tick()
         assert report_records() == []
 
     def test_a_batch_is_one_record(self, queue, report_records):
         do_many.enqueue_many([(1,), (2,)])
-        in_flight, held = self.started_ago(queue, 2)
-        TimeLimits(in_flight, lambda held: None).tick()
+        messages = self.started_ago(queue, 2)
+        TimeLimits(lambda: messages, lambda message: None).tick()
         [record] = report_records()
-        assert (record.count, sorted(record.message_ids)) == (2, sorted(one.lease.entry.id for one in held))
+        assert (record.count, sorted(record.message_ids)) == (2, sorted(one.lease.entry.id for one in messages))
         assert re.search(r"started \d+\.\d s ago \(2 messages\)", record.getMessage())

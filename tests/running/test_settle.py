@@ -13,7 +13,7 @@ from djqueue.messages.failures import errors_of, with_error
 from djqueue.policies import outcomes
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.running.executor import execute
-from djqueue.running.settle import settle, settle_alike
+from djqueue.running.settle import announce, send, settle, settlement_of
 from djqueue.testing import eventually
 from tests.support.consumer import claim_one, recorded_signals, run_one, serving
 
@@ -286,12 +286,13 @@ def test_settling_says_what_the_lease_says(queue):
 def test_what_is_gone_by_a_call_whose_answer_was_lost_was_settled_by_that(queue, caplog):
     handle = double.using(result_ttl=60).enqueue(4)
     [lease] = queue.claim(1)
-    finished = [(lease, execute(queue, lease))]
-    settle_alike(queue, "complete", finished)
+    settlements = [settlement_of(queue, lease, execute(queue, lease))]
+    assert send(queue, "complete", settlements) == [lease]
+    assert (again := send(queue, "complete", settlements)) == []
     with recorded_signals("completed", "lease_lost") as told:
-        settle_alike(queue, "complete", finished, was_applied=lambda one: one is lease)
+        announce(queue, settlements, again, was_applied=lambda one: one is lease)
     assert [name for name, _ in told] == ["completed"]
     assert handle.get(timeout=1) == 8
     with recorded_signals("completed", "lease_lost") as told:
-        settle_alike(queue, "complete", finished)
+        announce(queue, settlements, again)
     assert [name for name, _ in told] == ["lease_lost"]

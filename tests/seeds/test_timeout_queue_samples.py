@@ -131,7 +131,7 @@ def test_to18_workers_and_cleaner_come_through_while_redis_is_away(private_serve
         fetch("before")
         until(lambda: FETCHED["before"])
         server.kill9()
-        until(lambda: "djqueue-fetcher-default failed (3 in a row)" in caplog.text)
+        until(lambda: "djqueue-pump-default failed (3 in a row)" in caplog.text)
         server.restart()
         fetch("after")
         until(lambda: FETCHED["after"] and FETCHED["left behind"])

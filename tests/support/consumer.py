@@ -35,9 +35,11 @@ class RunningConsumer:
     """The threads that there were when it began."""
 
     def claims(self) -> bool:
-        """Whether one of its fetchers lives."""
-        since = set(threading.enumerate()) - self.before
-        return any(thread.name.startswith("djqueue-fetcher") for thread in since)
+        """Whether one of its pumps claims."""
+        supervisor = self.consumer._supervisor
+        return supervisor is not None and any(
+            one.is_alive() and not one.mail.has_stopped.is_set() for one in supervisor.pumps
+        )
 
     def stop(self) -> None:
         self.consumer.stop()

@@ -16,8 +16,6 @@ from djqueue.backends.base import Fact, RateLimit, walk
 from djqueue.backends.database import session
 from djqueue.backends.database.queue import REPLAYED, DatabaseQueue
 from djqueue.backends.entries import LEASED, READY, Entry, untried
-from djqueue.consumer.in_flight import InFlight
-from djqueue.consumer.settler import Settler
 from djqueue.exceptions import RateUnreadable
 from djqueue.flow.gates import UNREADABLE, Gate
 from djqueue.flow.rates import Rate
@@ -30,11 +28,11 @@ from djqueue.testing import eventually
 from djqueue.testing.contract.history import records
 from djqueue.testing.contract.lane_steps import drained, fill, runs_of, unit
 from djqueue.testing.contract.steps import claim, leased, names, nothing_to_claim, put, with_counts
-from djqueue.utils import clock
 from tests.app.commands import note
 from tests.support.consumer import recorded_signals
 from tests.support.database import as_another_connection, as_another_process
 from tests.support.processes import until
+from tests.support.pump import claimed_once
 
 pytestmark = pytest.mark.backends("sqlite", "postgres", "mariadb")
 MOST = 2**31 - 1
@@ -160,14 +158,14 @@ def test_what_others_hold_is_not_given_back(queue):
 
 
 def settled_with_results(queue, count, outcome):
-    """Hand so many to a settler, each with a result; how many results are kept."""
+    """Have a pump settle so many, each with a result; how many results are kept."""
     put(queue, *map(str, range(count)))
-    leases, in_flight = queue.claim(count), InFlight()
-    settler = Settler("default", in_flight)
-    for held in in_flight.take(queue, leases, clock()):
-        settler.add(held, Verdict(outcome, "reason", packed=b"result", keep=600))
-    eventually(lambda: settler.tick() and not len(settler))
-    return sum(queue.store.get(f"result:{lease.entry.id}") is not None for lease in leases)
+    harness = claimed_once(queue, threads=count)
+    ids = harness.ids()
+    for _ in range(count):
+        harness.end(harness.begin(), Verdict(outcome, "reason", packed=b"result", keep=600))
+    eventually(lambda: harness.settle() or not harness.in_flight)
+    return sum(queue.store.get(f"result:{id}") is not None for id in ids)
 
 
 @pytest.mark.parametrize(("outcome", "signal"), [(Outcome.DONE, "completed"), (Outcome.FAILED, "failed")])
@@ -180,13 +178,13 @@ def test_results_are_kept_though_the_answers_of_those_who_settle_are_lost(queue,
 def test_a_connection_that_died_without_autocommit_is_not_used_for_ever(queue):
     """As Django leaves one that is cut before it could be told to commit by itself."""
     put(queue, "a")
-    [held] = (in_flight := InFlight()).take(queue, claim(queue), clock())
-    (settler := Settler("default", in_flight)).add(held, Verdict(Outcome.DONE))
+    harness = claimed_once(queue)
+    harness.end(harness.begin())
     connection = connections[queue.database]
     connection.ensure_connection()
     connection.connection.close()
     connection.autocommit = False
-    eventually(lambda: settler.tick() and not len(settler))
+    eventually(lambda: harness.settle() or not harness.in_flight)
     assert queue.stats().done == 1
 
 

@@ -1,4 +1,4 @@
-"""What the fetcher claims, from which queue, and what it gives back: a tick at a time."""
+"""What the pump claims, from which queue, and what it gives back: a turn at a time."""
 
 import time
 from dataclasses import replace
@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 
 from djqueue import Cancelled, queues
-from djqueue.consumer.fetcher import UNSETTLED, Pace
+from djqueue.consumer.claiming import UNSETTLED, Claiming
+from djqueue.consumer.pace import Pace
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.policies.outcomes import Outcome, Verdict
 from djqueue.testing import eventually
 from djqueue.utils import clock
 from tests.support.consumer import claim_one, message_for, recorded_signals, unreachable
-from tests.support.fetcher import FetcherHarness, claimed_once
+from tests.support.pump import PumpHarness, claimed_once, set_clock
 
 
 @queue_command
@@ -31,40 +32,40 @@ def gently(number):
     return number
 
 
-class TestFeeder:
+class TestClaims:
     def test_it_claims_what_the_pool_can_begin_now(self, queue):
         handles = work.enqueue_many([(number,) for number in range(10)])
         harness = claimed_once(queue, threads=4)
         assert harness.ids() == {handle.id for handle in handles[:4]}
         assert harness.pool.waiting == 4
-        harness.fetcher.tick()
+        harness.turn()
         assert len(harness.in_flight) == 4
 
     def test_a_worker_that_ends_makes_room(self, queue):
         handles = work.enqueue_many([(number,) for number in range(3)])
         harness = claimed_once(queue, threads=1)
         first = harness.begin()
-        harness.fetcher._prefetch.measure = lambda now: 0
-        harness.fetcher.tick()
+        harness.pump.claiming.prefetch.measure = lambda now: 0
+        harness.turn()
         assert len(harness.in_flight) == 1
         harness.end(first)
         harness.settle()
-        harness.fetcher.tick()
+        harness.turn()
         assert harness.ids() == {handles[1].id}
 
     @pytest.mark.backends("memory")
-    def test_of_what_may_wait_it_claims_one_half_while_the_other_is_run(self, queue):
+    def test_of_what_may_wait_it_holds_no_more_than_the_workers_are_seen_to_finish_soon(self, queue):
         work.enqueue_many([(number,) for number in range(40)])
-        harness = FetcherHarness(queue, threads=1)
-        harness.fetcher._prefetch.measure = lambda now: 10
-        harness.fetcher.tick()
-        assert len(harness.in_flight) == 1 + 5
-        harness.begin()
-        harness.fetcher.tick()
+        harness = PumpHarness(queue, threads=1)
+        harness.pump.claiming.prefetch.measure = lambda now: 10
+        harness.turn()
         assert len(harness.in_flight) == 1 + 10
-        harness.pool.room.wait = lambda seconds: True
-        harness.fetcher.tick()
+        first = harness.begin()
+        harness.turn()
         assert len(harness.in_flight) == 1 + 10
+        harness.end(first)
+        harness.turn()
+        assert (len(harness.ids()), queue.stats().done) == (1 + 10, 1)
 
     def test_it_asks_once_which_of_those_that_ran_before_were_cancelled(self, queue, monkeypatch):
         handles = work.enqueue_many([(number,) for number in range(4)])
@@ -73,10 +74,12 @@ class TestFeeder:
         queue.release(leases)
         read, asked = queue.store.get_many, []
         monkeypatch.setattr(queue.store, "get_many", lambda keys: asked.append(len(keys)) or read(keys))
-        harness = FetcherHarness(queue, threads=4)
-        eventually(lambda: harness.fetcher.tick() or len(harness.in_flight) == 4)
+        harness = PumpHarness(queue, threads=4)
+        eventually(lambda: harness.turn() or len(harness.in_flight) == 4)
         assert sum(asked) == 3
-        assert {held.lease.entry.id for held in harness.in_flight if held.cancelled} == {one.id for one in handles[:2]}
+        assert {message.lease.entry.id for message in harness.in_flight if message.cancelled} == {
+            one.id for one in handles[:2]
+        }
 
     @pytest.mark.backends("memory")
     def test_if_the_store_cannot_say_so_they_are_run(self, queue, monkeypatch, caplog):
@@ -90,54 +93,51 @@ class TestFeeder:
     @pytest.mark.backends("memory")
     def test_what_may_not_wait_for_a_worker_is_not_asked_for_again_before_one_is_free(self, queue):
         gently.enqueue_many([(number,) for number in range(3)])
-        harness = FetcherHarness(queue, threads=1)
-        harness.fetcher._prefetch.measure = lambda now: 5
-        harness.fetcher.tick()
-        held = harness.begin()
+        harness = PumpHarness(queue, threads=1)
+        harness.pump.claiming.prefetch.measure = lambda now: 5
+        harness.turn()
+        message = harness.begin()
+        harness.pump.pace = Pace(1, 1, 1)
         assert len(harness.in_flight) == 1
-        waits = []
-        harness.fetcher._nap = lambda *times: waits.append(min(times))
-        harness.pool.room.wait = waits.append  # for a worker that ends
-        harness.fetcher.tick()
-        assert (waits, harness.fetcher.dry) == ([0.05], None)
-        harness.end(held)
+        assert harness.turn() == pytest.approx(0.05)
+        assert harness.pump.mail.dry is None
+        harness.end(message)
         harness.settle()
-        harness.fetcher.tick()
+        harness.turn()
         assert len(harness.in_flight) == 1
 
     def test_it_takes_no_more_than_its_rate_limit(self, queue):
         work.enqueue_many([(number,) for number in range(10)])
-        harness = FetcherHarness(queue, threads=4, limit=3)
+        harness = PumpHarness(queue, threads=4, limit=3)
         for _ in range(3):
-            harness.fetcher.tick()
+            harness.turn()
         assert len(harness.in_flight) == 3
         assert harness.run_limit.take(1) == 0
 
     def test_an_empty_claim_costs_no_rate_limit(self, queue):
         harness = claimed_once(queue, threads=4, limit=3)
-        assert harness.fetcher.dry is not None
+        assert harness.pump.mail.dry is not None
         assert harness.run_limit.take(10) == 3
 
     @pytest.mark.backends("memory")
     def test_a_claim_that_raises_costs_no_rate_limit(self, queue, monkeypatch):
-        harness = FetcherHarness(queue, threads=4, limit=3)
+        harness = PumpHarness(queue, threads=4, limit=3)
         monkeypatch.setattr(queue, "claim", unreachable)
-        with pytest.raises(ConnectionError):
-            harness.fetcher.tick()
+        harness.turn()
+        assert harness.pump.failures == 1
         assert harness.run_limit.take(10) == 3
 
-    def test_work_that_no_worker_begins_goes_back_to_its_place(self, queue, monkeypatch):
+    def test_work_that_no_worker_begins_goes_back_to_its_place(self, queue):
         handles = work.enqueue_many([(number,) for number in range(4)])
         harness = claimed_once(queue, threads=2)
         harness.begin()
-        held = next(held for held in harness.in_flight if held.began is None)
-        held.since += 60
-        harness.fetcher._await_room()
+        message = next(one for one in harness.in_flight if one.began is None)
+        harness.pump.leases._look_at = 0.0
+        harness.settle()
         assert harness.ids() == {handles[0].id, handles[1].id}  # it has not waited for long
-        held.since -= 70
-        harness.pool.room.clear()
+        message.asked -= 10
+        harness.pump.leases._look_at = 0.0
         with recorded_signals("released") as told:
-            harness.fetcher._await_room()
             harness.settle()
         assert [about["id"] for _, about in told] == [handles[1].id]
         entry = queue.find(handles[1].id).entry
@@ -145,25 +145,26 @@ class TestFeeder:
         assert claim_one(queue).entry.id == handles[1].id
 
     @pytest.mark.backends("memory")
-    def test_what_a_worker_is_about_to_begin_counts_as_running(self, queue):
+    def test_what_a_worker_is_about_to_begin_does_not_go_back(self, queue):
         """Between taking a message and beginning it a worker may stand still; a stop must wait for it."""
-        work()
+        handle = work()
         harness = claimed_once(queue)
-        [held] = harness.pool.next()
-        harness.fetcher.hand_back("the consumer stops")
-        assert harness.in_flight.running() == [held]
-        harness.end(held)
-        assert harness.in_flight.running() == []
+        [message] = harness.pool.next()
+        harness.pump.claiming._hand_back("the consumer stops")
+        harness.settle()
+        assert harness.ids() == {handle.id}
+        harness.end(message)
+        assert harness.ids() == set()
 
     @pytest.mark.backends("memory")
     def test_what_has_lapsed_is_not_begun(self, queue):
         work()
         harness = claimed_once(queue, threads=1)
-        [held] = harness.in_flight
-        held.touched -= 1000
+        [message] = harness.in_flight
+        message.touched -= 1000
         harness.pool.start()
         with recorded_signals("started", "released") as told:
-            eventually(lambda: len(harness.settler))
+            eventually(lambda: len(harness.pump.settling))
             harness.settle()
         harness.pool.stop()
         [(name, about)] = told
@@ -171,14 +172,23 @@ class TestFeeder:
         assert claim_one(queue).entry.attempts == 1
 
     @pytest.mark.backends("memory", "redis")
-    def test_after_a_stop_what_was_claimed_goes_back(self, queue):
+    def test_after_a_stop_nothing_is_claimed(self, queue):
         handle = work()
-        harness = FetcherHarness(queue)
-        harness.fetcher.stop()
-        harness.fetcher.tick()
-        harness.settle()
-        assert len(harness.in_flight) == 0
+        harness = PumpHarness(queue)
+        harness.pump.mail.stop()
+        harness.turn()
+        assert (len(harness.in_flight), harness.pump.mail.has_stopped.is_set()) == (0, True)
         assert claim_one(queue).entry.id == handle.id
+
+    @pytest.mark.backends("memory", "redis")
+    def test_what_is_being_claimed_at_a_stop_goes_back(self, queue, monkeypatch):
+        handle, exchange = work(), queue.exchange
+        harness = PumpHarness(queue)
+        monkeypatch.setattr(queue, "exchange", lambda *args: harness.pump.mail.stop() or exchange(*args))
+        for _ in range(2):
+            harness.turn()
+        assert (len(harness.in_flight), harness.pool.waiting) == (0, 0)
+        assert (queue.find(handle.id).entry.attempts, claim_one(queue).entry.id) == (0, handle.id)
 
 
 @pytest.fixture
@@ -191,15 +201,15 @@ def three_queues(backend, settings):
 @pytest.mark.backends("memory")
 class TestTurns:
     def served(self, harness, ticks):
-        harness.fetcher._prefetch.measure = lambda now: 0
+        harness.pump.claiming.prefetch.measure = lambda now: 0
         order = []
         for _ in range(ticks):
             before = set(harness.in_flight)
-            harness.fetcher.tick()
-            [held] = set(harness.in_flight) - before
-            order.append(held.queue.alias)
+            harness.turn()
+            [message] = set(harness.in_flight) - before
+            order.append(message.queue.alias)
             harness.begin()
-            harness.end(held)
+            harness.end(message)
             harness.settle()
         return order
 
@@ -210,92 +220,118 @@ class TestTurns:
     @pytest.mark.parametrize("filled", ["abc", "ac"])
     def test_those_with_work_have_fair_turns(self, three_queues, filled):
         self.fill(*filled)
-        assert self.served(FetcherHarness(*three_queues, threads=1), 6) == [*filled] * (6 // len(filled))
+        assert self.served(PumpHarness(*three_queues, threads=1), 6) == [*filled] * (6 // len(filled))
 
     def test_strict_is_the_order_given(self, three_queues):
         self.fill("b", "c")
-        harness = FetcherHarness(*three_queues, threads=1, strict=True)
+        harness = PumpHarness(*three_queues, threads=1, strict=True)
         assert self.served(harness, 4) == ["b"] * 4
         work.using(queue_name="a").enqueue()
         assert self.served(harness, 2) == ["a", "b"]
 
 
 class TestWhatComesAgain:
-    """While a store is away what is held cannot be extended, and the reaper of the same process may come first."""
+    """While a store is away what is message cannot be extended, and the reaper of the same process may come first."""
 
     def lose(self, queue, some):
-        queue.touch([held.lease for held in some], 0.001)
-        for held in some:
-            held.touched -= held.span
+        queue.touch([message.lease for message in some], 0.001)
+        for message in some:
+            message.touched -= message.span
         eventually(lambda: queue.reap().count == len(some))
 
     def test_what_runs_here_is_not_started_beside_itself(self, queue):
         work()
         harness = claimed_once(queue, limit=2)
-        held = harness.begin()
-        first = held.lease
-        self.lose(queue, [held])
-        harness.fetcher.tick()
+        message = harness.begin()
+        first = message.lease
+        self.lose(queue, [message])
+        harness.turn()
         assert (harness.pool.waiting, len(harness.in_flight), harness.run_limit.take(2)) == (0, 1, 1)
-        assert (held.lease.entry, held.lease.token != first.token, held.lapsed(clock())) == (first.entry, True, False)
-        harness.end(held)
+        assert (message.lease.entry, message.lease.token != first.token, message.lapsed(clock())) == (
+            first.entry,
+            True,
+            False,
+        )
+        harness.end(message)
         harness.settle()
         assert (queue.stats().done, queue.stats().leased, len(harness.in_flight)) == (1, 0, 0)
 
     def test_what_has_ended_is_not_begun_again(self, queue):
         work()
         harness = claimed_once(queue)
-        held = harness.begin()
-        harness.end(held)
-        self.lose(queue, [held])
+        message = harness.begin()
+        harness.end(message)
+        self.lose(queue, [message])
         with recorded_signals("completed", "lease_lost") as told:
-            harness.fetcher.tick()
+            harness.turn()
             harness.settle()
         assert [name for name, _ in told] == ["completed"]
-        assert (harness.pool.waiting, queue.stats().done, len(harness.in_flight)) == (0, 1, 0)
-
-    def test_nor_if_the_store_was_just_being_told(self, queue, monkeypatch):
-        work()
-        harness, complete, comes = FetcherHarness(queue), queue.complete, [True]
-        harness.fetcher.tick()
-        held = harness.begin()
-        harness.end(held)
-
-        def slowly(*args):
-            while comes:
-                self.lose(queue, [held])
-                harness.fetcher.tick()
-                comes.clear()
-            return complete(*args)
-
-        monkeypatch.setattr(queue, "complete", slowly)
-        harness.settle()
         assert (harness.pool.waiting, queue.stats().done, len(harness.in_flight)) == (0, 1, 0)
 
     def test_what_goes_back_comes_again_as_ever(self, queue):
         work()
         harness = claimed_once(queue)
-        held = harness.begin()
+        message = harness.begin()
         harness.pool.workers[0].finished += 1
-        harness.pool.finish(held, Verdict(Outcome.RETRY, "again"))
-        self.lose(queue, [held])
-        harness.fetcher.tick()
+        harness.pool.finish(message, Verdict(Outcome.RETRY, "again"))
+        self.lose(queue, [message])
+        harness.turn()
         assert harness.pool.waiting == 1
         harness.settle()
         assert queue.stats().leased == 1
 
-    @pytest.mark.parametrize("limit", [4, 6])
-    def test_what_is_behind_it_in_its_lane_comes_later(self, queue, limit):
+    def test_what_went_back_unknown_to_us_is_held_when_it_comes_again(self, queue, monkeypatch):
+        handle, release = work(), queue.release
+        harness = claimed_once(queue)
+        with monkeypatch.context() as broken:
+            broken.setattr(queue, "release", lambda leases: release(leases) and unreachable())
+            harness.pump.claiming._hand_back("every worker is busy")
+            harness.turn()
+        message = harness.begin()
+        with recorded_signals("released", "lease_lost") as told:
+            eventually(lambda: harness.turn() is not None and not len(harness.pump.settling))
+        assert [name for name, _ in told] == ["released"]
+        assert (harness.pump.mail.holds(message), harness.ids()) == (True, {handle.id})
+
+    def test_what_was_said_to_be_lost_goes_on_once_it_is_ours_again(self, queue, monkeypatch, caplog):
+        work()
+        harness = claimed_once(queue)
+        message = harness.begin()
+        self.lose(queue, [message])
+        harness.pump.leases._look_at = 0.0
+        with monkeypatch.context() as gone:
+            gone.setattr(queue, "touch", lambda *args: [])
+            harness.settle()
+        assert (message.lost, "is lost" in caplog.text) == (True, True)
+        harness.turn()
+        assert (message.lost, message.lapsed(clock())) == (False, False)
+
+    def test_of_a_lane_all_that_its_worker_has_goes_on(self, queue):
         handles = in_order.enqueue_many([(number,) for number in range(3)])
-        harness = claimed_once(queue, limit=limit)
+        harness = claimed_once(queue, limit=4)
         unit = harness.pool.next()
         unit[0].began = clock()
         self.lose(queue, unit)
-        harness.fetcher.tick()
+        harness.turn()
+        assert (harness.pool.waiting, harness.in_flight) == (0, unit)
+        for message in unit:
+            harness.end(message)
+        harness.settle()
+        assert [queue.find(handle.id) for handle in handles] == [None] * 3
+        assert (queue.stats().done, harness.run_limit.take(10)) == (3, 1)
+
+    @pytest.mark.parametrize("limit", [2, 6])
+    def test_what_is_behind_it_in_its_lane_comes_later(self, queue, limit):
+        handles = [in_order(0)]
+        harness = claimed_once(queue, limit=limit)
+        message = harness.begin()
+        handles += in_order.enqueue_many([(number,) for number in (1, 2)])
+        self.lose(queue, [message])
+        harness.turn()
         assert harness.pool.waiting == 0
         harness.settle()
         assert [queue.find(handle.id).state for handle in handles] == ["leased", "ready", "ready"]
-        assert harness.run_limit.take(10) == limit - 3
+        assert harness.run_limit.take(10) == limit - 1
 
 
 @pytest.mark.backends("memory")
@@ -305,10 +341,10 @@ class TestOneThatFails:
     @pytest.mark.parametrize("strict", [False, True])
     def test_the_others_are_served(self, three_queues, strict, monkeypatch, caplog):
         monkeypatch.setattr(three_queues[0], "claim", unreachable)
-        harness = FetcherHarness(*three_queues, threads=4, strict=strict)
+        harness = PumpHarness(*three_queues, threads=4, strict=strict)
         handles = [work.using(queue_name=alias).enqueue() for alias in "bc"]
         for _ in handles:
-            assert harness.fetcher.guarded_tick() == 0
+            assert harness.turn() == 0
             harness.begin()
         assert harness.ids() == {handle.id for handle in handles}
         assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
@@ -318,51 +354,47 @@ class TestOneThatFails:
     def test_it_is_asked_again_less_and_less_often_and_then_as_ever(self, three_queues, monkeypatch, caplog):
         caplog.set_level("INFO", "djqueue")
         asked = []
-        harness = FetcherHarness(*three_queues, threads=4)
+        harness = PumpHarness(*three_queues, threads=4)
         began = time.monotonic()
         with monkeypatch.context() as broken:
             broken.setattr(three_queues[0], "claim", lambda *args, **how: asked.append(1) or unreachable())
             for _ in range(10):
-                harness.fetcher._nap = lambda *times: None
-                harness.fetcher.tick()
+                harness.turn()
             assert len(asked) == 1 or time.monotonic() > began + 0.2
-            eventually(lambda: harness.fetcher.tick() or len(asked) >= 2)
+            eventually(lambda: harness.turn() and len(asked) >= 2)
         handle = work.using(queue_name="a").enqueue()
-        eventually(lambda: harness.fetcher.tick() or harness.ids() == {handle.id})
+        eventually(lambda: harness.turn() is not None and harness.ids() == {handle.id})
         assert "claim() of a goes on" in caplog.text
 
     def test_it_is_not_drained_and_nobody_sleeps_past_the_moment_when_it_is_asked_again(
         self, three_queues, monkeypatch
     ):
-        waits = []
         monkeypatch.setattr(three_queues[0], "claim", unreachable)
-        harness = FetcherHarness(*three_queues, threads=4)
-        harness.fetcher._pace = Pace(60, 1, 60)
-        harness.fetcher._nap = lambda *times: waits.append(min(times))
-        harness.fetcher.tick()
-        assert 0 <= waits[0] <= 0.2
-        assert harness.fetcher.dry is None
+        harness = PumpHarness(*three_queues, threads=4)
+        harness.pump.pace = Pace(60, 1, 60)
+        assert 0 <= harness.turn() <= 0.2
+        assert harness.pump.mail.dry is None
 
-    def test_for_want_of_memory_the_feeder_starves_though_others_are_served(self, three_queues, monkeypatch):
+    def test_for_want_of_memory_the_pump_starves_though_others_are_served(self, three_queues, monkeypatch):
         def starve(*args, **how):
             raise MemoryError
 
         monkeypatch.setattr(three_queues[0], "claim", starve)
-        harness = FetcherHarness(*three_queues, threads=4)
+        harness = PumpHarness(*three_queues, threads=4)
         handle = work.using(queue_name="b").enqueue()
-        assert harness.fetcher.guarded_tick() > 0
+        harness.turn()
         assert harness.ids() == {handle.id}
-        eventually(lambda: harness.fetcher.guarded_tick() and harness.fetcher.starves)
+        eventually(lambda: harness.turn() is not None and harness.pump.starves)
 
-    def test_if_all_fail_that_is_told_once(self, three_queues, monkeypatch, caplog):
+    def test_if_all_fail_that_is_reported_once(self, three_queues, monkeypatch, caplog):
         for queue in three_queues:
             monkeypatch.setattr(queue, "claim", unreachable)
-        harness = FetcherHarness(*three_queues, threads=4, limit=3)
-        assert harness.fetcher.guarded_tick() > 0
-        assert harness.fetcher.guarded_tick() > 0
+        harness = PumpHarness(*three_queues, threads=4, limit=3)
+        assert harness.turn() > 0
+        eventually(lambda: harness.turn() > 0 and harness.pump.failures == 2)
         assert [(record.levelname, record.getMessage().partition(":")[0]) for record in caplog.records] == [
-            ("ERROR", f"{harness.fetcher.name} failed (1 in a row)"),
-            ("WARNING", f"{harness.fetcher.name} failed (2 in a row)"),
+            ("ERROR", f"{harness.pump.name} failed (1 in a row)"),
+            ("WARNING", f"{harness.pump.name} failed (2 in a row)"),
         ]
         assert harness.run_limit.take(10) == 3
 
@@ -374,12 +406,13 @@ class TestOneThatFails:
             now[0] += 5
             raise ConnectionError("away")
 
-        monkeypatch.setattr("djqueue.consumer.fetcher.clock", lambda: now[0])
+        set_clock(monkeypatch, lambda: now[0])
+        monkeypatch.setattr("djqueue.consumer.loop.pause_after", lambda failures: 0.0)
         for queue in three_queues:
             monkeypatch.setattr(queue, "claim", lambda *args, alias=queue.alias, **how: claim(alias))
-        harness = FetcherHarness(*three_queues, threads=4)
-        for _ in range(4):
-            harness.fetcher.guarded_tick()
+        harness = PumpHarness(*three_queues, threads=4)
+        for _ in range(8):  # after each call that fails late, a turn only extends and settles
+            harness.turn()
         assert asked == ["a", "b", "c", "a"]
 
 
@@ -400,7 +433,7 @@ class TestSuspects:
         assert [queue.find(id).entry.attempts for id in (suspect, after)] == [0, 0]
         seen = []
         for _ in range(8):
-            harness.fetcher.tick()
+            harness.turn()
             harness.settle()
             if harness.ids():
                 seen.append(harness.ids())
@@ -411,29 +444,29 @@ class TestSuspects:
 
     def test_two_suspects_do_not_run_at_once(self, queue):
         first, second = self.put(queue, 1), self.put(queue, 2)
-        harness = FetcherHarness(queue)
+        harness = PumpHarness(queue)
         for _ in range(4):
-            harness.fetcher.tick()
+            harness.turn()
             harness.settle()
         assert harness.ids() == {first}
-        held = harness.begin()
-        harness.fetcher.tick()
+        message = harness.begin()
+        harness.turn()
         harness.settle()
         assert harness.ids() == {first}
         assert queue.find(second).entry.attempts == 0
-        harness.end(held)
+        harness.end(message)
 
     def test_nothing_begins_while_one_runs(self, queue):
         suspect = self.put(queue, 1)
         harness = claimed_once(queue)
-        held = harness.begin()
+        message = harness.begin()
         fresh = self.put(queue, 0)
-        harness.fetcher.tick()
+        harness.turn()
         harness.settle()
         assert harness.ids() == {suspect}
-        harness.end(held)
+        harness.end(message)
         harness.settle()
-        harness.fetcher.tick()
+        harness.turn()
         assert harness.ids() == {fresh}
 
     def test_it_waits_for_what_runs_but_not_for_ever(self, queue, monkeypatch):
@@ -442,22 +475,22 @@ class TestSuspects:
         harness.begin()
         suspect, fresh = self.put(queue, 1), self.put(queue, 0)
         for _ in range(4):
-            harness.fetcher.tick()
+            harness.turn()
             harness.settle()
         assert harness.ids() == {running}
-        assert harness.fetcher._parts.quarantine.awaited
-        monkeypatch.setattr("djqueue.consumer.fetcher.SUSPECT_PATIENCE", 0.0)
-        harness.fetcher.tick()
+        assert harness.crew.suspects.awaited
+        monkeypatch.setattr("djqueue.consumer.suspects.PATIENCE", 0.0)
+        harness.turn()
         assert harness.ids() == {running, suspect}
-        harness.fetcher.tick()
+        harness.turn()
         harness.settle()
         assert harness.ids() == {running, suspect}
         assert queue.find(fresh).entry.attempts == 0
 
     def test_where_a_process_of_its_own_can_be_had_it_is_claimed_with_others(self, queue):
         ids = {self.put(queue, lost) for lost in (0, 1, 2)}
-        harness = FetcherHarness(queue, alone=())
-        harness.fetcher.tick()
+        harness = PumpHarness(queue, alone=())
+        harness.turn()
         assert harness.ids() == ids
 
 
@@ -466,10 +499,12 @@ class TestStepsThatRaise:
     """What was claimed and could not be given to a worker goes back, whichever step between the two raised."""
 
     STEPS = {
-        "continue": "djqueue.consumer.in_flight.InFlight.resume",
+        "enter": "djqueue.consumer.claiming.Claiming._enter",
+        "entered": "djqueue.consumer.claiming.Claiming._entered",
         "paused": "djqueue.consumer.operators.OperatorChannels.has_paused_commands",
-        "units": "djqueue.consumer.fetcher.units_of",
-        "cancelled": "djqueue.consumer.fetcher.note_cancelled",
+        "suspects": "djqueue.consumer.suspects.Suspects.among",
+        "units": "djqueue.consumer.claiming.units_of",
+        "cancelled": "djqueue.consumer.claiming.Claiming._note_cancelled",
         "submit": "djqueue.consumer.pool.Pool.submit",
         "inbox": "djqueue.consumer.pool.Affinity.inbox_of",
         "others": "djqueue.consumer.pool.Pool._release_for_others",
@@ -479,15 +514,12 @@ class TestStepsThatRaise:
     def test_it_goes_back_uncounted_and_within_the_limit(self, queue, monkeypatch, step):
         ids = {work.enqueue(number).id for number in range(3)}
         queue.release(queue.claim(3))  # so that they may be of those that still run here
-        harness = FetcherHarness(queue, threads=3, limit=3)
+        harness = PumpHarness(queue, threads=3, limit=3)
         with monkeypatch.context() as patch:
             patch.setattr(step, lambda *args, **named: (_ for _ in ()).throw(MemoryError("injected")))
-            harness.fetcher.guarded_tick()
-        assert len(harness.in_flight) == 3
-        harness.fetcher.guarded_tick()
-        harness.settle()
-        for _ in range(3):
-            harness.fetcher.guarded_tick()
+            harness.turn()
+        for _ in range(4):
+            harness.turn()
             harness.settle()
         assert harness.ids() == ids
         assert (len(harness.in_flight), harness.pool.waiting, harness.run_limit.take(9)) == (3, 3, 0)
@@ -496,33 +528,92 @@ class TestStepsThatRaise:
         harness.settle()
         assert (len(harness.in_flight), queue.stats().done) == (0, 3)
 
+    def test_of_those_that_were_taken_over_by_half_each_goes_back(self, queue, monkeypatch):
+        ids = {work.enqueue(number).id for number in range(3)}
+        harness, calls, enter = PumpHarness(queue, threads=3, limit=3), [], Claiming._enter
+
+        def fail_at_the_second(*args):
+            calls.append(args)
+            return 1 / 0 if len(calls) == 2 else enter(*args)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Claiming, "_enter", fail_at_the_second)
+            harness.turn()
+        for _ in range(4):
+            harness.turn()
+            harness.settle()
+        assert harness.ids() == ids
+        assert (len(harness.in_flight), harness.pool.waiting, harness.run_limit.take(9)) == (3, 3, 0)
+        assert {queue.find(id).entry.attempts for id in ids} == {1}
+
+    def test_nor_does_one_raise_the_limit_that_settles(self, queue, monkeypatch):
+        work.enqueue_many([(number,) for number in range(3)])
+        harness = PumpHarness(queue, threads=1, limit=3)
+        harness.turn()
+        harness.end(harness.begin())
+        with monkeypatch.context() as patch:
+            patch.setattr(harness.announcer, "settled", lambda event: 1 / 0)
+            harness.turn()
+        for _ in range(4):
+            eventually(lambda: harness.turn() is not None and harness.pool.waiting == 1)
+        assert (len(harness.ids()), harness.run_limit.take(9)) == (1, 1)
+
 
 class TestSettling:
-    """A busy fetcher settles with its claims."""
+    """A pump settles with its claims."""
+
+    def test_what_is_settled_with_a_claim_that_finds_nothing_leaves_nothing_to_drain(self, queue):
+        """Else a drain waits for another claim, which an idle pump makes once a second."""
+        for keep in (0.0, 60.0):
+            work()
+            harness = claimed_once(queue)
+            harness.end(harness.begin(), Verdict(Outcome.DONE, keep=keep))
+            harness.turn()
+            assert not harness.in_flight
+            assert harness.pump.mail.has_nothing_since(harness.pump.mail.settled_at)
+
+    def end_of(self, queue, count, **options):
+        """A harness with so many that are done."""
+        work.enqueue_many([(number,) for number in range(count + 10)])
+        harness = PumpHarness(queue, **options)
+        while left := count - len(harness.in_flight):
+            harness.pump.claiming._adopt(queue, queue.claim(left, begin=False), clock(), 0)
+        while harness.pool.waiting:
+            harness.end(harness.begin())
+        return harness
 
     @pytest.mark.backends("memory", "sqlite", "redis")
-    def test_much_that_is_done_is_settled_before_more_is_claimed(self, queue):
+    @pytest.mark.parametrize("count", [UNSETTLED - 1, UNSETTLED + 1])
+    def test_much_that_is_done_is_settled_in_one_turn(self, queue, count):
         """Also while workers ask for more all the time."""
-        work.enqueue_many([(number,) for number in range(UNSETTLED + 10)])
-        harness = FetcherHarness(queue)
-        harness.fetcher._submit(harness.in_flight.take(queue, queue.claim(UNSETTLED + 1, begin=False), clock()))
-        for _ in range(UNSETTLED + 1):
-            harness.end(harness.begin())
-        harness.pool.room.wait = lambda seconds: True
-        harness.fetcher.tick()
-        assert (len(harness.settler), len(harness.in_flight), queue.stats().done) == (0, 0, UNSETTLED + 1)
+        harness = self.end_of(queue, count)
+        harness.turn()
+        assert (len(harness.pump.settling), queue.stats().done) == (0, count)
+        assert len(harness.in_flight) == (4 if count < UNSETTLED else 0)
+
+    @pytest.mark.backends("memory", "sqlite", "redis")
+    def test_what_the_store_does_not_take_holds_up_claims(self, queue, monkeypatch):
+        """A kill would repeat it."""
+        harness = self.end_of(queue, UNSETTLED + 1)
+        with monkeypatch.context() as broken:
+            broken.setattr(queue, "complete", unreachable)
+            for _ in range(3):
+                harness.turn()
+        assert (len(harness.pump.settling), harness.pool.waiting) == (UNSETTLED + 1, 0)
+        eventually(lambda: harness.turn() is not None and not len(harness.pump.settling))
+        assert queue.stats().done == UNSETTLED + 1
 
     @pytest.mark.backends("memory")
-    def test_what_one_connection_is_to_be_told_does_not_wait_for_another(self, backend, settings, monkeypatch):
+    def test_what_one_queue_is_to_be_sent_does_not_wait_for_a_claim_from_it(self, backend, settings):
         settings.QUEUES = backend.queues("default", "other")
         for alias in ("default", "other"):
             work.using(queue_name=alias).enqueue()
-        monkeypatch.setattr(type(queues["other"]), "connection_key", property(id))
-        harness = FetcherHarness(queues["default"], queues["other"], strict=True)
+        harness = PumpHarness(queues["default"], queues["other"], strict=True, threads=1)
         for _ in range(2):
-            harness.fetcher.tick()
+            harness.turn()
             harness.end(harness.begin())
-        harness.fetcher.tick()
-        assert [queues[alias].stats().done for alias in ("default", "other")] == [0, 0]
-        harness.settle()
+        work()
+        harness.turn()
+        assert len(harness.in_flight) == 2
+        eventually(lambda: harness.turn() is not None and len(harness.in_flight) == 1)
         assert [queues[alias].stats().done for alias in ("default", "other")] == [1, 1]
