@@ -3,12 +3,13 @@
     python -m tests.benchmarks.path [--list] [BACKEND …]
 
 A plain message, one that fails once and is retried, and one that is throttled: each is sent to a waiting consumer of
-one thread, after others like it. Counted is what is done for it in the sender, in the fetcher's claim, in the
-worker and in the settler; heartbeat, reaper, scheduler and idle looks are not. Files are those of which a function was
-called, leaves included; on Redis the files of the called scripts are counted apart. Moves are calls from one file into
-another. Statements are counted without BEGIN and COMMIT. Frames are those from the loop of the worker, which is
-included, to the user's function, with ``Context.run``; those of the call are all functions of Python that are called
-when it is sent, of djqueue, Django and the driver. Prints a table in reStructuredText; ``--list`` the files too.
+one thread, after others like it. Counted is what is done for it in the sender, in the turns of the pump that claim and
+settle it, and in the worker; announcer, housekeeper, reaper, scheduler and idle turns are not. Files are those of
+which a function was called, leaves included; on Redis the files of the called scripts are counted apart. Moves are
+calls from one file into another. Statements are counted without BEGIN and COMMIT. Frames are those from the loop of
+the worker, which is included, to the user's function, with ``Context.run``; those of the call are all functions of
+Python that are called when it is sent, of djqueue, Django and the driver. Prints a table in reStructuredText;
+``--list`` the files too.
 """
 
 from __future__ import annotations

@@ -45,13 +45,14 @@ class Walk:
     """How many functions of Python were called, those of Django and of the driver too."""
     statements: list[str] = field(default_factory=list)
     scripts: list[object] = field(default_factory=list)
+    settles: bool = False
 
 
 class Recorder:
     """A profile function for all threads: keeps what each thread did for the message.
 
-    The main thread and the worker are kept as a whole. A thread that calls ``tick`` does other things too: of its
-    ticks those are kept in which it called a verb that found something.
+    The main thread and the worker are kept as a whole. A thread that calls ``tick`` or ``turn`` does other things too:
+    of these those are kept in which it called a verb that found something.
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class Recorder:
         self.kept.append(walk)
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> None:
-        if frame.f_code.co_name == "_nap" and event in ("call", "return"):
+        if frame.f_code.co_qualname == "Pump._wait" and event in ("call", "return"):
             self._threads.waits = event == "call"
         if getattr(self._threads, "waits", False):  # what a thread does while it waits is not on the way
             return
@@ -105,7 +106,7 @@ class Recorder:
             self._look_at_driver(frame, code)
             return
         walk = self._walk()
-        if code.co_name == "tick" and file.startswith("consumer/"):
+        if code.co_name in ("tick", "turn") and file.startswith("consumer/"):
             self._threads.tick, self._threads.walk = frame, Walk("")
             walk = self._threads.walk
             walk.calls += [(self._file_of(one.f_code), one.f_code.co_qualname, "") for one in _stack(frame.f_back)]
@@ -119,8 +120,9 @@ class Recorder:
             walk.statements.append(", ".join(command[0].decode() for command in frame.f_locals["commands"]))
         if code.co_name in VERBS and file.startswith("backends/") and code.co_name != "claim":
             given = frame.f_locals.get(code.co_varnames[1]) if code.co_argcount > 1 else None
-            if given and not walk.phase:
-                walk.phase = VERBS[code.co_name]
+            if given:
+                walk.phase = walk.phase or VERBS[code.co_name]
+                walk.settles = walk.settles or VERBS[code.co_name] == "settling"
 
     def _leave(self, frame: FrameType, arg: object) -> None:
         walk = getattr(self._threads, "walk", None)
@@ -128,7 +130,7 @@ class Recorder:
             return
         claimed = arg[1] if frame.f_code.co_name == "exchange" and isinstance(arg, tuple) and len(arg) == 2 else arg
         if frame.f_code.co_name in ("claim", "exchange") and claimed and type(claimed).__name__ == "Claimed":
-            walk.phase = VERBS["claim"]
+            walk.phase = walk.phase or VERBS["claim"]  # a turn that settles too is one that settles
         if frame is getattr(self._threads, "tick", None):
             if walk.phase:
                 self.kept.append(walk)
@@ -224,7 +226,7 @@ def trace(command, recorder: Recorder, name: str, starts: int) -> None:
     sys.setprofile(recorder)
     command(name, 42)
     sys.setprofile(None)
-    eventually(lambda: sum(walk.phase == "settling" for walk in recorder.kept) == starts)
+    eventually(lambda: sum(walk.settles for walk in recorder.kept) == starts)
     time.sleep(0.2)  # the worker is done with it, and waits for the next one
 
 
