@@ -85,6 +85,9 @@ class Waker:
         with suppress(BlockingIOError):
             os.read(self._reader, 4096)
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close it. No thread may use it any more; it may be closed twice."""
         for descriptor in {self._reader, self._writer} - {-1}:

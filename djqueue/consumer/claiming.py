@@ -108,12 +108,12 @@ class Claiming:
         self._find_open()
         mail.is_to_look = self.is_more = self.is_found = False
         room = self._room() if self.open else 0
-        may = room > 0 and not self._all.left and self._is_first()
-        limit = crew.run_limit.take(room) if may else 0
+        is_first = room > 0 and not self._all.left and self._is_first()
+        limit = crew.run_limit.take(room) if is_first else 0
         mail.starves_for_room = bool(self.open) and room <= 0
         if not self.open:
             crew.suspects.stop_awaiting(self)
-            mail.dry = time.monotonic()
+            mail.dry = mail.in_vain = time.monotonic()
         if limit > 0:
             began = clock()
             try:
@@ -122,6 +122,7 @@ class Claiming:
                 crew.suspects.stop_awaiting(self, began)
         else:
             self._answers = not self._all.count  # or it was not to ask
+            self._again = max(self._again, CROWDED)
 
     def _find_open(self) -> None:
         """Which queues may be asked now; nothing is claimed from those whose pauses are not known."""
@@ -165,10 +166,10 @@ class Claiming:
     def _is_first(self) -> bool:
         """Whether those whose queues come before these leave the next claim to them, if the order is strict."""
         crew, mail = self.crew, self.mail
-        before = crew.mailboxes[: crew.mailboxes.index(mail)] if crew.strict else []
-        asks = [
-            one for one in before if not (one.is_stopping or one.is_failing or one.has_nothing_since(mail.asked_at))
-        ]
+        if not crew.strict or mail.awaits_suspect:  # the others wait for its suspect
+            return True
+        before = crew.mailboxes[: crew.mailboxes.index(mail)]
+        asks = [one for one in before if not (one.is_stopping or one.is_failing or one.in_vain >= mail.asked_at)]
         for one in asks:
             one.look_now()
         return not asks
@@ -225,6 +226,8 @@ class Claiming:
             surplus = self._unpaid = self._pay((len(self._answered[1]) if self._answered else 0) - limit)
         # 0: entries are there, but another process is claiming them, or none shall be claimed that would wait here
         self._again = again or (PRESENTLY if self._idle else CROWDED)
+        if found is None and again > PRESENTLY:
+            self.mail.in_vain = self.mail.asked_at
         if found is not None:
             self.mail.dry = None
             self.is_found = True
@@ -331,6 +334,9 @@ class Claiming:
             for messages, reason, delay in back:
                 self.put_back(messages, reason, delay)
         self._note_cancelled(queue, fresh)
+        if self.mail.is_stopping:  # since the filters
+            self.put_back(fresh, "the consumer stops")
+            fresh = []
         units = units_of(fresh)
         if self.crew.pool.coroutines is not None:
             for unit in units:

@@ -67,12 +67,12 @@ class Crew:
             if mail.is_asleep and pool.inbox.qsize() <= mail.low_water:  # a worker may stand idle soon
                 mail.wake()
             if len(self.mailboxes) > 1:
-                self._wake_starving()
+                self.wake_starving()
         except BaseException as error:
             log_safely(logger, logging.ERROR, "A message could not be finished", exc_info=error)
 
-    def _wake_starving(self) -> None:
-        """A worker is free: other pumps may claim for it."""
+    def wake_starving(self) -> None:
+        """A worker is free: pumps that wait for one may claim for it. From any thread."""
         for mail in self.mailboxes:
             if mail.starves_for_room:
                 mail.wake()

@@ -27,6 +27,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from djqueue.backends.base import BaseQueue, Lease
 from djqueue.backends.bells import Waker
@@ -164,6 +165,8 @@ class Mailbox:
         """When the latest claim began, if it found nothing (monotonic); None if it found something."""
         self.asked_at = 0.0
         """When it last claimed (monotonic)."""
+        self.in_vain = -inf
+        """When it last claimed and the queues that answered had nothing (monotonic)."""
         self.settled_at = time.monotonic()
         """When something was last settled (monotonic): what a claim found before may be less than there is now."""
         self.has_stopped = threading.Event()

@@ -209,7 +209,7 @@ class Worker(Member):
     def _execute(self, batch: Sequence[Message], now: float) -> list[Verdict]:
         """A verdict for each message of a batch, which is run but for leases that may have run out."""
         for message in batch:
-            if message.lapsed(now):
+            if message.final is not None or message.lapsed(now):  # it was given up before it began, or may be
                 return self._execute_before(message, batch, now)
         if now - self._checked > CHECKED:
             check_connections()
@@ -252,6 +252,7 @@ class Worker(Member):
             message.worker = coroutines
             if self._pool.let_go(self, message):
                 coroutines.start_task(message, begun)
+                self._pool.freed()
                 return True
         coroutines.give_place()
         return isinstance(begun, Verdict) and self._pool.finish_of(self, message, begun)
@@ -330,6 +331,8 @@ class Pool:
         coroutines: Coroutines | None = None,
     ):
         self.inbox: SimpleQueue[list[Message] | None] = SimpleQueue()
+        self.freed: Callable[[], object] = int
+        """Called when a worker is free though it has finished no message."""
         self.finish = finish
         self.control = control
         """Makes the control that the command of a message lease can ask."""

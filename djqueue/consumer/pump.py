@@ -89,8 +89,9 @@ class Pump(Member):
     def duty(self) -> None:
         try:
             with ExitStack() as serving:
+                lease = min(map(self.crew.lease_of, self.claiming.queues))
                 for queue in self.claiming.queues:
-                    serving.enter_context(queue.deadline(min(LONGEST_CALL, self.crew.lease_of(queue) / 6)))
+                    serving.enter_context(queue.deadline(min(LONGEST_CALL, lease / 6)))
                 while not self._is_over:
                     self.move()
                     if (pause := self.guarded_turn()) > 0:

@@ -126,6 +126,7 @@ class Supervisor:
         control = partial(ConsumerControl, crew, housekeepers := {})
         workers = crew.finish, control, self._recall, isolate, self.coroutines
         self.pool = crew.pool = Pool(options.threads, *workers)
+        self.pool.freed = crew.wake_starving
         servers = alike(consumer.queues, attrgetter("server"))
         self.pumps: list[Pump] = []
         for queues in servers:
@@ -305,6 +306,7 @@ class Supervisor:
                 self._judge_stuck(one, control, clock() - one.began, worker.where())
             else:
                 self.crew.give_up(one, Verdict(Outcome.RETURNED, "what ran before it does not end"))
+        self.crew.wake_starving()
 
     def _give_up_coroutine(self, message: Message, coroutines: Coroutines) -> None:
         """Settle a message as failed that blocks its event loop, or does not end when it is cancelled."""

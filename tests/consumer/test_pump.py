@@ -8,6 +8,7 @@ import pytest
 from djqueue import Cancelled, queues
 from djqueue.consumer.claiming import UNSETTLED, Claiming
 from djqueue.consumer.pace import Pace
+from djqueue.consumer.pump import Pump
 from djqueue.decorators import queue_command
 from djqueue.flow.limits import Throttle
 from djqueue.policies.outcomes import Outcome, Verdict
@@ -617,3 +618,51 @@ class TestSettling:
         assert len(harness.in_flight) == 2
         eventually(lambda: harness.turn() is not None and len(harness.in_flight) == 1)
         assert [queues[alias].stats().done for alias in ("default", "other")] == [1, 1]
+
+
+@pytest.mark.backends("memory")
+class TestStrictOverServers:
+    """Each server has a pump; one whose queues come later claims what those before it leave to it."""
+
+    def pumps(self, first, later, **options):
+        harness = PumpHarness(*first, strict=True, threads=1, **options)
+        return harness, Pump(later, harness.crew, Pace(0.001, 1, 0.001))
+
+    def test_the_first_server_is_asked_before_each_claim_from_a_later_one(self, three_queues):
+        a, b, _ = three_queues
+        harness, later = self.pumps([a], [b])
+        work.using(queue_name="b").enqueue()
+        later.turn(clock())
+        assert harness.ids() == set()
+        harness.turn()
+        later.turn(clock())
+        assert [one.queue.alias for one in harness.in_flight] == ["b"]
+
+    def test_a_queue_that_fails_does_not_hold_up_a_later_server(self, three_queues, monkeypatch):
+        a, b, c = three_queues
+        monkeypatch.setattr(a, "claim", unreachable)
+        harness, later = self.pumps([a, c], [b])
+        handle = work.using(queue_name="b").enqueue()
+        eventually(lambda: harness.turn() is not None and later.turn(clock()) is not None and harness.ids())
+        assert harness.ids() == {handle.id}
+
+    def test_a_suspect_of_a_later_server_runs_though_nothing_else_is_claimed(self, three_queues):
+        a, b, _ = three_queues
+        harness, later = self.pumps([a], [b], alone=[b])
+        entry = replace(message_for(b, work.name), lost=1)
+        b.put([entry])
+        b.put([replace(message_for(b, work.name), lost=1)])
+        eventually(lambda: harness.turn() is not None and later.turn(clock()) is not None and harness.ids())
+        assert harness.ids() == {entry.id}
+
+
+@pytest.mark.backends("memory")
+def test_what_is_claimed_as_the_consumer_stops_is_given_to_no_worker(queue, monkeypatch):
+    handle = work()
+    queue.release(queue.claim(1))
+    harness, read = PumpHarness(queue), queue.store.get_many
+    monkeypatch.setattr(queue.store, "get_many", lambda keys: harness.pump.mail.stop() or read(keys))
+    harness.turn()
+    assert harness.pool.waiting == 0
+    harness.turn()
+    assert (harness.in_flight, claim_one(queue).entry.id) == ([], handle.id)
