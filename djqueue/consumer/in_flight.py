@@ -7,8 +7,8 @@ waiting         taken           worker     it is next in the inbox
 waiting         back            pump       the consumer stops, its command is paused, or no worker was free in time
 taken           running         worker     :attr:`Message.began` is set
 taken, running  ended           worker     :attr:`Message.end` is set, and the message put into the outbox
-running         given up        pump       the consumer stops, or its time limit is over; what its worker says later
-                                           only frees the place
+waiting, taken, given up        pump       a stop, a dead worker or a time limit has so decided; what its worker says
+running                                    later only frees the place
 ended, back,    settling        pump       :attr:`Message.final` is set; it waits for the store
 given up
 settling        gone            pump       the store answers, or did so to a call whose answer was lost
