@@ -10,19 +10,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from traceback import FrameSummary
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from django.db import connections
 
 from djqueue import conf
-from djqueue.backends.base import BaseQueue
 from djqueue.consumer.database_connections import drop
 from djqueue.exceptions import StoreError
 from djqueue.messages.failures import chained, text_of
@@ -31,7 +30,6 @@ from djqueue.utils import clock, end_child, forks, log_safely, seconds, set_whol
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-L = TypeVar("L", bound="Loop")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries while a store is unreachable
 PATIENCE = 1.0  # seconds after which it will not pass by itself
@@ -352,19 +350,6 @@ class Loop(Member):
             return self._failure_backoff.add(error, self.longest_pause)
         self._failure_backoff.end()
         return pause
-
-
-class PerServer(Generic[L]):
-    """A loop for each server of the queues, so that a server that does not answer delays no other."""
-
-    def __init__(self, servers: Iterable[Sequence[BaseQueue]], loop_for: Callable[[Sequence[BaseQueue]], L]):
-        self._of: dict[int, L] = {}
-        for queues in servers:
-            self._of.update(dict.fromkeys(map(id, queues), loop_for(queues)))
-        self.loops: list[L] = list(dict.fromkeys(self._of.values()))
-
-    def of(self, queue: BaseQueue) -> L:
-        return self._of[id(queue)]
 
 
 @dataclass(frozen=True, slots=True)
